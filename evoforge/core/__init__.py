@@ -1,0 +1,34 @@
+"""Frozen records that every other package speaks in. Standard library only."""
+
+from evoforge.core.candidate import Candidate
+from evoforge.core.evaluation import PROTOCOL_VERSION, Block, Cell, Evaluation, Kind, Status, WorkloadTiming
+from evoforge.core.meta_prompt import MetaPrompt, Strategy
+from evoforge.core.parameters import Parameter, ParameterSpace, Params
+from evoforge.core.placement import AddStatus, Elite
+from evoforge.core.target import Target
+from evoforge.core.task import DTYPES, Signature, Task, TensorSpec, Tolerance, Workload
+
+__all__ = [
+    "DTYPES",
+    "PROTOCOL_VERSION",
+    "AddStatus",
+    "Block",
+    "Candidate",
+    "Cell",
+    "Elite",
+    "Evaluation",
+    "Kind",
+    "MetaPrompt",
+    "Parameter",
+    "ParameterSpace",
+    "Params",
+    "Signature",
+    "Status",
+    "Strategy",
+    "Target",
+    "Task",
+    "TensorSpec",
+    "Tolerance",
+    "Workload",
+    "WorkloadTiming",
+]

@@ -1,0 +1,165 @@
+"""An immutable verdict on (candidate, parameter values, task, target)."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+__all__ = ["PROTOCOL_VERSION", "Block", "Cell", "Evaluation", "Kind", "Status", "WorkloadTiming"]
+
+PROTOCOL_VERSION = 1
+"""Raised whenever a change to judging makes old and new measurements incomparable."""
+
+Cell = tuple[int, ...]
+
+
+class Status(StrEnum):
+    """The closed list of ways an evaluation can end (KERNELS: statuses)."""
+
+    CORRECT = "CORRECT"
+    DUPLICATE = "DUPLICATE"
+    INFEASIBLE = "INFEASIBLE"
+    PRUNED = "PRUNED"
+    SCREENED = "SCREENED"
+    BUILD_ERROR = "BUILD_ERROR"
+    BUILD_TIMEOUT = "BUILD_TIMEOUT"
+    LOAD_ERROR = "LOAD_ERROR"
+    UNSUPPORTED = "UNSUPPORTED"
+    WRONG = "WRONG"
+    OUT_OF_BOUNDS = "OUT_OF_BOUNDS"
+    CRASH = "CRASH"
+    TIMEOUT = "TIMEOUT"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    VIOLATION = "VIOLATION"
+    TIMING_SUSPECT = "TIMING_SUSPECT"
+    QUARANTINED = "QUARANTINED"
+    UNMEASURED = "UNMEASURED"
+    HARNESS_ERROR = "HARNESS_ERROR"
+
+    @property
+    def charged(self) -> bool:
+        """Whether it costs one unit of the evaluation budget."""
+        return self not in (Status.DUPLICATE, Status.INFEASIBLE, Status.SCREENED, Status.HARNESS_ERROR)
+
+    @property
+    def correct(self) -> bool:
+        """Whether the kernel computed the right thing (PRUNED stopped a right kernel early)."""
+        return self in (Status.CORRECT, Status.PRUNED, Status.QUARANTINED, Status.UNMEASURED)
+
+
+class Kind(StrEnum):
+    """Why it was measured: a budgeted trial, a confirmation, or a later bench."""
+
+    TRIAL = "trial"
+    CONFIRM = "confirm"
+    BENCH = "bench"
+
+
+@dataclass(frozen=True)
+class Block:
+    """One paired measurement: candidate and baselines timed next to each other, in random order.
+
+    Times are milliseconds per call. `process` numbers the fresh runner process it came from.
+    `eager_ms` and `compiled_ms` are None where that side was not part of the block.
+    """
+
+    process: int
+    candidate_ms: float
+    eager_ms: float | None = None
+    compiled_ms: float | None = None
+
+    def baseline_ms(self, baseline: str) -> float | None:
+        """The side named `baseline`: eager or compiled."""
+        return self.eager_ms if baseline == "eager" else self.compiled_ms
+
+
+@dataclass(frozen=True)
+class WorkloadTiming:
+    """All blocks of one workload. `baseline` is the campaign's choice for it: eager or compiled."""
+
+    workload: str
+    baseline: str
+    blocks: tuple[Block, ...]
+    bound_ms: float | None = None
+
+    @property
+    def latency_ms(self) -> float:
+        return statistics.median(block.candidate_ms for block in self.blocks)
+
+    def speedup(self, side: str | None = None) -> float | None:
+        """2 ** median of the paired log2 ratios side / candidate; None if that side was not timed."""
+        ratios = self.log2_ratios(side)
+        return 2.0 ** statistics.median(r for _, r in ratios) if ratios else None
+
+    def log2_ratios(self, side: str | None = None) -> list[tuple[int, float]]:
+        """(process, log2(side / candidate)) per block that timed `side` (default: the baseline)."""
+        pairs = []
+        for block in self.blocks:
+            other = block.baseline_ms(side or self.baseline)
+            if other is not None:
+                pairs.append((block.process, math.log2(other / block.candidate_ms)))
+        return pairs
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A verdict: status, raw facts and raw timings, never an opinion.
+
+    CORRECT, PRUNED and QUARANTINED evaluations carry timings; all others carry none (invariant).
+    `facts` are the descriptor's raw facts; `cell` what the campaign's frozen descriptor made of
+    them (None: unresolved or not described). `seconds` maps a stage (build, verify, time, facts) to
+    what it took.
+    """
+
+    candidate: str
+    params: Mapping[str, int]
+    task: str
+    target: str
+    status: Status
+    kind: Kind = Kind.TRIAL
+    reason: str = ""
+    timings: tuple[WorkloadTiming, ...] = ()
+    max_error: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    cell: Cell | None = None
+    flags: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    protocol: int = PROTOCOL_VERSION
+    sandbox: str = "none"
+
+    def __post_init__(self) -> None:
+        timed = self.status in (Status.CORRECT, Status.PRUNED, Status.QUARANTINED)
+        if timed != bool(self.timings):
+            raise ValueError(f"an evaluation with status {self.status} must {'' if timed else 'not '}carry timings")
+
+    @property
+    def latency_ms(self) -> float | None:
+        """Geometric mean over workloads of the median latency."""
+        if not self.timings:
+            return None
+        return statistics.geometric_mean(timing.latency_ms for timing in self.timings)
+
+    def speedup(self, side: str | None = None) -> float | None:
+        """Geometric mean over workloads of side / candidate; None side: the campaign's baseline."""
+        values = [timing.speedup(side) for timing in self.timings]
+        known = [value for value in values if value is not None]
+        return statistics.geometric_mean(known) if known and len(known) == len(values) else None
+
+    @property
+    def objective(self) -> float | None:
+        """max(log2 of the geometric-mean speed-up over the baseline, −5)."""
+        value = self.speedup()
+        return None if value is None else max(math.log2(value), -5.0)
+
+    @property
+    def roofline_fraction(self) -> float | None:
+        """Geometric mean of bound / latency; None where no bound is known."""
+        if not self.timings or any(timing.bound_ms is None for timing in self.timings):
+            return None
+        return statistics.geometric_mean(
+            max(timing.bound_ms or 0.0, 1e-12) / timing.latency_ms for timing in self.timings
+        )

@@ -1,0 +1,182 @@
+"""A kernel's declared parameters, read from its header comments.
+
+::
+
+    // evoforge: param TILE_M = 32 in {16, 32, 64, 128}
+    // evoforge: require TILE_M * UNROLL <= 256
+
+Parameters are integers. A ``require`` line is an expression of integers, parameter names,
+``+ - * // % ( )``, comparisons, ``and``, ``or`` and ``not``; it is evaluated by walking its syntax
+tree, never by ``eval``, since kernels are untrusted text.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from evoforge.errors import ParameterError
+
+__all__ = ["Parameter", "ParameterSpace", "Params"]
+
+Params = Mapping[str, int]
+
+_LINE = re.compile(r"^\s*(?://|#)\s*evoforge:\s*(.*?)\s*$")
+_PARAM = re.compile(r"^param\s+([A-Z][A-Z0-9_]*)\s*=\s*(-?\d+)\s+in\s+\{([^{}]*)\}$")
+_BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_COMPARE: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_MAX_CHOICES = 256
+_MAX_PARAMETERS = 32
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One integer that the tuner may choose; `choices` keeps the order of the header."""
+
+    name: str
+    default: int
+    choices: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.default not in self.choices:
+            raise ParameterError(
+                f"the default of parameter {self.name} must be one of its choices "
+                f"{sorted(self.choices)}, got {self.default}; add it to the braces"
+            )
+        if len(set(self.choices)) != len(self.choices):
+            raise ParameterError(f"the choices of parameter {self.name} repeat a value")
+
+
+def _evaluate(node: ast.AST, values: Params) -> int:
+    if isinstance(node, ast.Expression):
+        return _evaluate(node.body, values)
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.Name) and node.id in values:
+        return values[node.id]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_evaluate(node.operand, values)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return int(not _evaluate(node.operand, values))
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        left, right = _evaluate(node.left, values), _evaluate(node.right, values)
+        if right == 0 and isinstance(node.op, ast.FloorDiv | ast.Mod):
+            return 0
+        return _BINARY[type(node.op)](left, right)
+    if isinstance(node, ast.BoolOp):
+        every = isinstance(node.op, ast.And)
+        parts = (bool(_evaluate(part, values)) for part in node.values)
+        return int(all(parts) if every else any(parts))
+    if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
+        terms = [_evaluate(part, values) for part in (node.left, *node.comparators)]
+        pairs = itertools.pairwise(terms)
+        return int(all(_COMPARE[type(op)](a, b) for op, (a, b) in zip(node.ops, pairs, strict=True)))
+    raise ParameterError(f"expected integers, parameters and + - * // % comparisons, got {ast.dump(node)[:60]}")
+
+
+@dataclass(frozen=True)
+class ParameterSpace:
+    """The declared parameters of one kernel and the conditions that a choice must meet."""
+
+    parameters: tuple[Parameter, ...] = ()
+    constraints: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, source: str) -> ParameterSpace:
+        """Reads the header lines of a kernel.
+
+        Raises:
+            ParameterError: a line that starts with ``evoforge:`` and is neither a param nor a
+                require, names a parameter twice, or whose defaults break its own constraints.
+        """
+        parameters: list[Parameter] = []
+        constraints: list[str] = []
+        for number, line in enumerate(source.splitlines(), 1):
+            found = _LINE.match(line)
+            if not found:
+                continue
+            text = found.group(1)
+            param = _PARAM.match(text)
+            if param:
+                try:
+                    choices = tuple(int(word) for word in param.group(3).split(","))
+                except ValueError:
+                    raise ParameterError(f"line {number}: expected integers in braces, got {{{param.group(3)}}}") from None
+                if len(choices) > _MAX_CHOICES:
+                    raise ParameterError(f"line {number}: at most {_MAX_CHOICES} choices, got {len(choices)}")
+                parameters.append(Parameter(param.group(1), int(param.group(2)), choices))
+            elif text.startswith("require "):
+                constraints.append(text.removeprefix("require ").strip())
+            elif text.startswith(("param", "require")):
+                raise ParameterError(
+                    f"line {number}: expected 'evoforge: param NAME = 4 in {{1, 2, 4}}' or "
+                    f"'evoforge: require EXPRESSION', got {text!r}"
+                )
+        names = [parameter.name for parameter in parameters]
+        if len(set(names)) != len(names) or len(names) > _MAX_PARAMETERS:
+            raise ParameterError(f"expected at most {_MAX_PARAMETERS} differently named parameters, got {names}")
+        space = cls(tuple(parameters), tuple(constraints))
+        if not space.feasible(space.defaults()):
+            raise ParameterError("the defaults break the kernel's own require lines; change the defaults")
+        return space
+
+    def defaults(self) -> dict[str, int]:
+        """The values at which the source runs as it stands."""
+        return {parameter.name: parameter.default for parameter in self.parameters}
+
+    def feasible(self, values: Params) -> bool:
+        """Whether `values` names every parameter, from its choices, and meets every constraint."""
+        if values.keys() != {parameter.name for parameter in self.parameters}:
+            return False
+        if any(values[parameter.name] not in parameter.choices for parameter in self.parameters):
+            return False
+        return all(_holds(text, values) for text in self.constraints)
+
+    def inherit(self, values: Params) -> dict[str, int]:
+        """The defaults, overlaid by what of `values` fits; the bare defaults if that is infeasible."""
+        mixed = self.defaults()
+        for parameter in self.parameters:
+            if values.get(parameter.name) in parameter.choices:
+                mixed[parameter.name] = values[parameter.name]
+        return mixed if self.feasible(mixed) else self.defaults()
+
+    def product_size(self) -> int:
+        """How many combinations there are before the constraints."""
+        size = 1
+        for parameter in self.parameters:
+            size *= len(parameter.choices)
+        return size
+
+    def points(self) -> Iterator[dict[str, int]]:
+        """Every feasible combination, in the order of the header."""
+        names = [parameter.name for parameter in self.parameters]
+        for combination in itertools.product(*(parameter.choices for parameter in self.parameters)):
+            values = dict(zip(names, combination, strict=True))
+            if self.feasible(values):
+                yield values
+
+
+def _holds(text: str, values: Params) -> bool:
+    try:
+        tree: Any = ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError, RecursionError):
+        raise ParameterError(f"expected an expression after 'require', got {text!r}") from None
+    return bool(_evaluate(tree, values))

@@ -1,0 +1,106 @@
+"""Tensors in anonymous shared memory (memfd), handed between processes as descriptors.
+
+A `Block` of memory holds several tensors. Each tensor has a segment of whole pages, and its data
+starts at ``segment end − roundup(nbytes, 64)``: 64-byte aligned, with at most 63 bytes of slack
+before the end, behind which the runner maps a guard page. Nothing is on a file system, so nothing
+is left behind when a process is killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from evoforge.core import TensorSpec
+
+__all__ = ["PAGE", "Segment", "SharedTensors", "numpy_dtype"]
+
+PAGE = 4096
+_ALIGN = 64
+_NUMPY = {
+    "f32": "<f4", "f64": "<f8", "f16": "<f2", "bf16": "<u2", "i8": "i1", "u8": "u1",
+    "i16": "<i2", "i32": "<i4", "i64": "<i8", "bool": "u1",
+}  # fmt: skip
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """The numpy type that holds `dtype`; bfloat16 is held as its 16 bits."""
+    return np.dtype(_NUMPY[dtype])
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Where one tensor lies in a memfd, in bytes: segment start and length (pages), data start."""
+
+    start: int
+    length: int
+    data: int
+    nbytes: int
+
+
+def _layout(sizes: Sequence[int]) -> tuple[list[Segment], int]:
+    segments, offset = [], 0
+    for nbytes in sizes:
+        used = -(-max(nbytes, 1) // _ALIGN) * _ALIGN
+        length = -(-used // PAGE) * PAGE
+        segments.append(Segment(offset, length, offset + length - used, nbytes))
+        offset += length
+    return segments, max(offset, PAGE)
+
+
+class SharedTensors:
+    """A memfd with one segment per tensor, mapped into this process.
+
+    The layout follows from the specs alone, so both sides compute it. `fd` is owned: `close`
+    unmaps and closes it. `read_only_fd` opens the same memory without write permission.
+    """
+
+    def __init__(self, specs: Sequence[TensorSpec], fd: int | None = None) -> None:
+        self.specs = tuple(specs)
+        self.segments, self.total_bytes = _layout([spec.nbytes for spec in self.specs])
+        if fd is None:
+            fd = os.memfd_create("evoforge", os.MFD_CLOEXEC)
+            os.ftruncate(fd, self.total_bytes)
+        self.fd = fd
+        self._map = mmap.mmap(fd, self.total_bytes)
+
+    def bytes_of(self, index: int) -> npt.NDArray[np.uint8]:
+        """The whole segment of tensor `index`, slack included, as bytes (a live view)."""
+        segment = self.segments[index]
+        return np.frombuffer(self._map, np.uint8, segment.length, segment.start)
+
+    def array(self, index: int) -> npt.NDArray[Any]:
+        """Tensor `index` with its shape and strides (a live view)."""
+        spec, segment = self.specs[index], self.segments[index]
+        dtype = numpy_dtype(spec.dtype)
+        flat = np.frombuffer(self._map, dtype, spec.nbytes // spec.itemsize, segment.data)
+        steps = tuple(step * spec.itemsize for step in spec.stride)
+        return np.lib.stride_tricks.as_strided(flat, spec.shape, steps)
+
+    def arrays(self) -> list[npt.NDArray[Any]]:
+        return [self.array(index) for index in range(len(self.specs))]
+
+    def address(self, index: int) -> int:
+        """Where tensor `index` starts in this process's memory."""
+        return ctypes.addressof(ctypes.c_char.from_buffer(self._map, self.segments[index].data))
+
+    def read_only_fd(self) -> int:
+        """A new descriptor of the same memory that cannot be mapped for writing."""
+        return os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Closes the descriptor; the mapping goes when the last array over it does."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+        try:
+            self._map.close()
+        except BufferError:  # arrays over it are still alive; the interpreter frees it with them
+            pass

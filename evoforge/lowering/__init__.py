@@ -1,0 +1,1 @@
+"""PyTorch graph → loop nests → schedule (genome) → rendered source."""
