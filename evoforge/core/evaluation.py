@@ -150,6 +150,17 @@ class Evaluation:
         return statistics.geometric_mean(known) if known and len(known) == len(values) else None
 
     @property
+    def speedup_best_baseline(self) -> float | None:
+        """Geometric mean over workloads of the faster side's time over the candidate's."""
+        fastest = []
+        for timing in self.timings:
+            sides = [value for side in ("eager", "compiled") if (value := timing.speedup(side)) is not None]
+            if not sides:
+                return None
+            fastest.append(min(sides))
+        return statistics.geometric_mean(fastest) if fastest else None
+
+    @property
     def objective(self) -> float | None:
         """max(log2 of the geometric-mean speed-up over the baseline, −5)."""
         value = self.speedup()

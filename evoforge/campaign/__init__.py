@@ -1,0 +1,23 @@
+"""Campaigns: the search from a task to an archive of elites, and what can be read of it."""
+
+from evoforge.campaign._campaign import Campaign
+from evoforge.campaign._events import Event, Observer
+from evoforge.campaign._queries import campaigns, elites, lineage, show, status
+from evoforge.campaign._result import Best, Result
+from evoforge.campaign._single import bench, check_task, evaluate_kernel
+
+__all__ = [
+    "Best",
+    "Campaign",
+    "Event",
+    "Observer",
+    "Result",
+    "bench",
+    "campaigns",
+    "check_task",
+    "elites",
+    "evaluate_kernel",
+    "lineage",
+    "show",
+    "status",
+]

@@ -1,0 +1,257 @@
+"""A campaign: one task, one target, one language, a budget and a store."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evoforge.archives import Descriptor
+from evoforge.campaign._budget import Clock
+from evoforge.campaign._events import Narrator, Observer
+from evoforge.campaign._loop import Loop
+from evoforge.campaign._measure import Live, Measurer, Recorded
+from evoforge.campaign._prepare import Ground, prepare
+from evoforge.campaign._result import Result, summarise
+from evoforge.campaign._setup import Setup
+from evoforge.campaign._state import State
+from evoforge.config import CampaignConfig
+from evoforge.core import PROTOCOL_VERSION, Candidate, Evaluation, Target
+from evoforge.emitters import Bandit, Proposal, generator_emitters
+from evoforge.errors import EnvironmentChangedError, NotFoundError, UnsupportedError, UsageError
+from evoforge.evaluation.targets import resolve_target
+from evoforge.evaluation.tasks import load_task
+from evoforge.prompts import PromptPool
+from evoforge.storage import CampaignRow, Store, open_store
+
+if TYPE_CHECKING:
+    from evoforge.evaluation.judge import Judge
+
+__all__ = ["Campaign", "check_unchanged", "read_kernel"]
+
+_RESERVE_S = 6.0  # kept for the last confirmation and the report, at most a tenth of the budget
+
+
+class Campaign:
+    """Created or resumed by name; `run` does the work and may be interrupted at any moment."""
+
+    def __init__(self, row: CampaignRow, store: Store, *, replay: str | None, replay_extend: bool) -> None:
+        self.row = row
+        self.store = store
+        self.config = CampaignConfig.model_validate(dict(row.config))
+        self._replay = replay
+        self._extend = replay_extend
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @classmethod
+    def create(
+        cls, config: CampaignConfig, store_url: str, *, replay: str | None = None, replay_extend: bool = False
+    ) -> Campaign:
+        """Checks everything that can be checked without running anything, and stores the campaign.
+
+        Raises:
+            UsageError: a task, target, kernel or name that cannot be used.
+            UnsupportedError: a language, emitter or target that this version does not cover.
+            StoreError: the store cannot be opened.
+        """
+        task = load_task(config.task, config.set, config.inputs)
+        target = resolve_target(config.target)
+        if config.language != "cpp":
+            raise UnsupportedError(f"expected language cpp, got {config.language!r}; other languages come later")
+        unknown = sorted(set(config.emitters) - {"generator"})
+        if unknown:
+            raise UnsupportedError(f"expected emitters of 'generator', got {', '.join(unknown)}; remove them")
+        descriptor = Descriptor(config.archive.axes)
+        seeds = [read_kernel(path) for path in config.from_]
+        store = open_store(store_url)
+        row = store.create_campaign(
+            config.name or store.next_name(task.name),
+            task=task,
+            target=target,
+            language=config.language,
+            seed=config.seed,
+            config=config.model_dump(mode="json", by_alias=True),
+            descriptor=descriptor.to_json(),
+            setup={"seeds": [seed.source for seed in seeds]},
+        )
+        return cls(row, store, replay=replay, replay_extend=replay_extend)
+
+    @classmethod
+    def resume(cls, name: str, store_url: str) -> Campaign:
+        """Opens a stored campaign to go on with it.
+
+        Raises:
+            NotFoundError: no campaign has that name.
+            EnvironmentChangedError: its numbers could not be compared with new ones; says what changed.
+        """
+        store = open_store(store_url, create=False)
+        row = store.campaign(name)
+        check_unchanged(row)
+        return cls(row, store, replay=None, replay_extend=False)
+
+    def run(self, observer: Observer | None = None) -> Result:
+        """Searches until the budget ends; resumable after anything that stops it."""
+        narrator = Narrator(observer)
+        with ExitStack() as stack:
+            stack.enter_context(self.store.lock_campaign(self.name))
+            self.store.update_campaign(self.name, state="running", stop_reason="")
+            try:
+                result = self._run(narrator, stack)
+            except BaseException as error:
+                reason = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+                self._book(narrator, "interrupted", reason)
+                raise
+            self._book(narrator, "finished", result.stop_reason)
+            return result
+
+    def _book(self, narrator: Narrator, state: str, reason: str) -> None:
+        wall_s = self.row.wall_s + narrator.elapsed_s
+        self.store.update_campaign(self.name, state=state, stop_reason=reason, wall_s=wall_s)
+
+    def _run(self, narrator: Narrator, stack: ExitStack) -> Result:
+        clock = self._clock()
+        target, judge, setup = self._setup(narrator, stack)
+        ground = Ground.of(setup, target)
+        cells = None if ground.reachable is None else sorted(ground.reachable)
+        self._keep(setup, reachable=cells)
+        state = State(ground.reachable)
+        pool = PromptPool.default(self.config.language)
+        for prompt in pool.active():
+            self.store.add_meta_prompt(self.name, prompt)
+        loop = Loop(
+            campaign=self.name,
+            store=self.store,
+            state=state,
+            measurer=self._measurer(judge, target),
+            narrator=narrator,
+            clock=clock,
+            space=ground.space,
+            emitters=generator_emitters(),
+            bandit=Bandit(pool.ancestors),
+            prompts=pool.active(),
+            seed=self.config.seed,
+            workers=self.config.workers,
+            trials=self.config.tuning.trials,
+            lead=setup.lead,
+        )
+        self._restore(loop)
+        if setup.at_bound:
+            reason = "at_bound"
+        else:
+            reason = loop.run(self._seeds(ground, loop))
+            loop.finish()
+        busy_s = judge.busy_seconds if judge else None
+        return summarise(self, loop, setup, reason, narrator.elapsed_s, busy_s)
+
+    def _clock(self) -> Clock:
+        budget = self.config.budget
+        budget_s = budget.minutes * 60 if budget.minutes else None
+        return Clock(
+            evals=budget.evals,
+            budget_s=budget_s,
+            spent_s=0.0 if self._replay else self.row.wall_s,
+            reserve_s=min(_RESERVE_S, budget_s / 10) if budget_s else 0.0,
+            replay=self._replay is not None,
+        )
+
+    def _setup(self, narrator: Narrator, stack: ExitStack) -> tuple[Target, Judge | None, Setup]:
+        """From the replayed store, or from the judge; kept with the campaign once it is complete."""
+        if self._replay is not None and not self._extend:
+            source = _recorded_campaign(self._replay, self.row)
+            setup = Setup.from_json(source.setup)
+            self._keep(setup)
+            return source.target, None, setup
+        known = Setup.from_json(self.row.setup) if "signatures" in self.row.setup else None
+        if known is None and self._replay is not None:
+            known = Setup.from_json(_recorded_campaign(self._replay, self.row).setup)
+        target, judge, setup = prepare(self.row, self.config, known, narrator, stack)
+        self._keep(setup)
+        return target, judge, setup
+
+    def _keep(self, setup: Setup, **more: Any) -> None:
+        seeds = self.row.setup.get("seeds", [])
+        self.store.update_campaign(self.name, setup={**setup.to_json(), "seeds": seeds, **more})
+
+    def _measurer(self, judge: Judge | None, target: Target) -> Measurer:
+        live = None
+        if judge is not None:
+            live = Live(judge, Descriptor.from_json(self.row.descriptor), build_jobs=max(target.threads, 1))
+        if self._replay is None:
+            assert live is not None
+            return live
+        return Recorded(open_store(self._replay, create=False), self.row.task, self.row.target, live)
+
+    def _seeds(self, ground: Ground, loop: Loop) -> list[Candidate]:
+        """The user's own kernels, then the plain schedule that shows that something works."""
+        seeds = [Candidate(self.config.language, source) for source in self.row.setup.get("seeds", [])]
+        if ground.space is not None:
+            seeds.append(ground.first_kernel(self.config.seed, loop.prompts[0].ref))
+        return seeds
+
+    def _restore(self, loop: Loop) -> None:
+        """Tells the search everything that the store knows of this campaign, in ticket order."""
+        rows: dict[int | None, list[Evaluation]] = defaultdict(list)
+        for row in self.store.evaluations(campaign=self.name):
+            rows[row.ticket].append(row.evaluation)
+        candidates = {candidate.id: candidate for candidate in self.store.candidates(self.name)}
+        for stored in self.store.proposals(self.name):
+            cells = {elite.candidate: elite.cell for elite in loop.state.archive}
+            proposal = Proposal(
+                candidate=candidates[stored.candidate],
+                operator=stored.operator,
+                emitter=stored.emitter,
+                meta_prompt=stored.meta_prompt,
+                parent_cells=tuple(cells[parent] for parent in stored.parents if parent in cells),
+                target_cell=stored.target_cell,
+            )
+            loop.replay(stored.ticket, proposal, rows[stored.ticket])
+        last = self.store.last_ticket(self.name)
+        loop.next_ticket = 0 if last is None else last + 1
+
+
+def read_kernel(path: str) -> Candidate:
+    """A kernel file of the user's own.
+
+    Raises:
+        UsageError: it cannot be read, or its parameter header cannot.
+    """
+    try:
+        source = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"expected a kernel file at {path}, got: {error}; check the path") from error
+    candidate = Candidate("cpp", source)
+    _ = candidate.space  # a header that cannot be read is the user's to mend, now
+    return candidate
+
+
+def _recorded_campaign(url: str, row: CampaignRow) -> CampaignRow:
+    """The campaign of the replayed store that measured this task on this target."""
+    with open_store(url, create=False) as store:
+        for other in store.campaigns():
+            same = other.task.id == row.task.id and other.target.id == row.target.id
+            if same and other.setup.get("baseline") and other.name != row.name:
+                return other
+    raise NotFoundError(
+        f"expected a finished set-up of task {row.task.name} on {row.target.spec} in the replayed store, found none; "
+        "replay a store whose campaign ran the same task, settings and target"
+    )
+
+
+def check_unchanged(row: CampaignRow) -> None:
+    """Refuses to mix numbers of two machines, compilers or protocols in one campaign."""
+    now: Mapping[str, Any] = resolve_target(row.target.spec).fingerprint
+    then = row.target.fingerprint
+    changed = [f"{key} was {then.get(key)!r}, is {now.get(key)!r}" for key in sorted({*then, *now}) if then.get(key) != now.get(key)]
+    if row.protocol != PROTOCOL_VERSION and not changed:
+        changed = [f"protocol was {row.protocol}, is {PROTOCOL_VERSION}"]
+    if changed:
+        raise EnvironmentChangedError(
+            f"campaign {row.name} was measured elsewhere: {'; '.join(changed)}. Its numbers cannot be mixed with new "
+            f"ones: start a new campaign here (evoforge run), or resume it where it began"
+        )
+

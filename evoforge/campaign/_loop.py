@@ -1,0 +1,333 @@
+"""The search loop: ask a round of proposals, judge each, keep what is confirmed, tell.
+
+A round is `workers` tickets. Its proposals are made before any of them is judged, so ticket t has read
+only outcomes of earlier rounds, and every random choice derives from (seed, ticket): with recorded
+evaluations a campaign repeats itself exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from evoforge.campaign._budget import Clock
+from evoforge.campaign._events import Narrator
+from evoforge.campaign._measure import Measurer
+from evoforge.campaign._state import State, point
+from evoforge.core import AddStatus, Candidate, Cell, Evaluation, Kind, MetaPrompt, Params, Status
+from evoforge.emitters import Bandit, Emitter, Outcome, Proposal, SearchView, Space, arms_of
+from evoforge.errors import ParameterError
+from evoforge.storage import Placement, Store
+from evoforge.tuning import Tuner
+
+__all__ = ["Loop"]
+
+_NEAR = 1.0  # log2: tuned in full when within a factor of 2 of the campaign's best
+_CLOSE = 0.585  # log2 1.5: what is further below its cell's elite is not tuned
+_FAR_TRIALS = 4  # trials for a cell whose kernels are far from the campaign's best
+_MAX_CONFIRMATIONS = 3  # per point, when intervals of challenger and incumbent overlap
+_ATTEMPTS = 64  # asks of a round that may find nothing before the space counts as exhausted
+
+
+@dataclass
+class Loop:
+    """One run of a search over what is already in `state`.
+
+    `lead` maps eager and compiled to log2(side / baseline): what to add to an objective to get the
+    speed-up over that side (None: that side was not timed).
+    """
+
+    campaign: str
+    store: Store
+    state: State
+    measurer: Measurer
+    narrator: Narrator
+    clock: Clock
+    space: Space | None
+    emitters: Sequence[Emitter]
+    bandit: Bandit
+    prompts: Sequence[MetaPrompt]
+    seed: int
+    workers: int
+    trials: int
+    lead: Mapping[str, float | None]
+    next_ticket: int = 0
+    report: Evaluation | None = None
+    _placed: dict[Cell, AddStatus] = field(default_factory=dict)
+
+    def run(self, seeds: Sequence[Candidate]) -> str:
+        """Judges the seeds, then searches until something says stop; returns that reason."""
+        fresh = [seed for seed in seeds if seed.id not in self.state.candidates]
+        for start in range(0, len(fresh), self.workers):
+            if reason := self.clock.stop_reason(self.state.spent):
+                return reason
+            self._round([self._imported(seed) for seed in fresh[start : start + self.workers]])
+        while not (reason := self.clock.stop_reason(self.state.spent)):
+            if self.space is None:
+                return "no generator"
+            batch = self._ask()
+            if not batch:
+                return "space exhausted"
+            self._round(batch)
+        return reason
+
+    def _imported(self, candidate: Candidate) -> tuple[int, Proposal]:
+        return self._ticket(), Proposal(candidate, operator=candidate.operator, emitter=candidate.operator)
+
+    def _ticket(self) -> int:
+        self.next_ticket += 1
+        return self.next_ticket - 1
+
+    def _ask(self) -> list[tuple[int, Proposal]]:
+        """Up to `workers` proposals, all from the same snapshot."""
+        batch: list[tuple[int, Proposal]] = []
+        view = self._view()
+        tried = set(view.tried)
+        attempts = dict(view.attempts)
+        for _ in range(_ATTEMPTS):
+            if len(batch) == self.workers:
+                break
+            ticket = self._ticket()
+            rng = np.random.default_rng([self.seed, ticket])
+            now = replace(view, tried=tried, attempts=attempts)
+            arm = self.bandit.choose(arms_of(self.emitters, self.prompts, now), ticket, rng)
+            emitter = next(item for item in self.emitters if item.name == arm.emitter)
+            prompt = next(item for item in self.prompts if item.ref == arm.meta_prompt)
+            proposal = emitter.ask(now, prompt, rng)
+            if proposal is None or self.state.gate.twin(proposal.candidate):
+                self.bandit.forget(ticket)
+                continue
+            batch.append((ticket, proposal))
+            tried.add(proposal.candidate.id)
+            if proposal.target_cell is not None:
+                attempts[proposal.target_cell] = attempts.get(proposal.target_cell, 0) + 1
+        return batch
+
+    def _view(self) -> SearchView:
+        assert self.space is not None
+        elites = {elite.cell: (elite, self.state.candidates[elite.candidate]) for elite in self.state.archive}
+        return SearchView(
+            space=self.space,
+            elites=elites,
+            reachable=self.state.archive.reachable,
+            tried=self.state.gate.ids,
+            attempts=dict(self.state.attempts),
+        )
+
+    def _round(self, batch: Sequence[tuple[int, Proposal]]) -> None:
+        """Builds all in parallel, then measures one after the other: builds and kernels share the CPU."""
+        self._phase("building")
+        jobs = [(p.candidate, start) for _, p in batch if (start := self._start(p)) is not None]
+        self.measurer.build_ahead(jobs)
+        for ticket, proposal in batch:
+            if self.clock.stop_reason(self.state.spent):
+                return
+            self._travel(ticket, proposal)
+
+    def _start(self, proposal: Proposal) -> dict[str, int] | None:
+        """The inherited parameters a candidate is first judged at; None if its header is unreadable."""
+        try:
+            return proposal.candidate.space.inherit(proposal.params_hint)
+        except ParameterError:
+            return None
+
+    def _travel(self, ticket: int, proposal: Proposal) -> None:
+        """One candidate from proposal to outcome. Every evaluation is committed as it ends."""
+        candidate = proposal.candidate
+        before = self.state.archive.qd_score
+        self.state.propose(ticket, proposal)
+        rows: list[Evaluation] = []
+        self._placed.clear()
+        start = self._start(proposal) or {}
+        self._phase("judging")
+        first = self._trial(ticket, proposal, start, None, rows)
+        if first.status is Status.CORRECT:
+            self._tune(ticket, proposal, first, rows)
+            self._confirm(ticket, candidate, rows)
+        gain = self.state.archive.qd_score - before
+        self._learn(self.state.outcome(proposal, ticket, rows, gain, self._placed))
+
+    def _learn(self, outcome: Outcome) -> None:
+        self.bandit.tell(outcome)
+        for emitter in self.emitters:
+            emitter.tell(outcome)
+        self._progress("searching")
+
+    def _trial(
+        self, ticket: int, proposal: Proposal, params: Params, prune_below: float | None, rows: list[Evaluation]
+    ) -> Evaluation:
+        evaluation = self.measurer.trial(proposal.candidate, params, prune_below)
+        self.store.record_outcome(
+            self.campaign, ticket, proposal.candidate, [evaluation],
+            emitter=proposal.emitter, target_cell=proposal.target_cell,
+        )  # fmt: skip
+        self.state.note(evaluation)
+        self.clock.recorded_s += sum(evaluation.seconds.values())
+        rows.append(evaluation)
+        self.narrator.tell(
+            "evaluation",
+            status=str(evaluation.status),
+            cell=evaluation.cell,
+            objective=evaluation.objective,
+            candidate=evaluation.candidate,
+            operator=proposal.operator,
+            reason=evaluation.reason,
+        )
+        self._progress("judging")
+        return evaluation
+
+    def _tune(self, ticket: int, proposal: Proposal, first: Evaluation, rows: list[Evaluation]) -> None:
+        """Optuna over the declared parameters, for as many trials as the candidate's cell is worth."""
+        candidate = proposal.candidate
+        trials = self._worth(first)
+        if not trials or not candidate.space.parameters:
+            return
+        self._phase("tuning")
+        best = first.objective if first.objective is not None else -5.0
+        tuner = Tuner(
+            candidate.space,
+            seed=int(np.random.default_rng([self.seed, ticket, 1]).integers(2**31)),
+            trials=trials,
+            known=[(first.params, first.objective)],
+            enqueue=[candidate.space.defaults()],
+        )
+        while not self.clock.stop_reason(self.state.spent) and (params := tuner.ask()) is not None:
+            evaluation = self._trial(ticket, proposal, params, best, rows)
+            tuner.tell(params, evaluation.objective, evaluation.status)
+            if evaluation.status is Status.CORRECT and evaluation.objective is not None:
+                best = max(best, evaluation.objective)
+
+    def _worth(self, first: Evaluation) -> int:
+        """Trials by the rule: none far below the cell's elite, few in cells far below the best, else all."""
+        objective = first.objective if first.objective is not None else -5.0
+        elite = self.state.archive.get(first.cell) if first.cell is not None else None
+        if elite is not None and objective < elite.objective - _CLOSE:
+            return 0
+        best = self.state.archive.best()
+        if best is not None and objective < best.objective - _NEAR:
+            return min(_FAR_TRIALS, self.trials)
+        return self.trials
+
+    def _confirm(self, ticket: int, candidate: Candidate, rows: list[Evaluation]) -> None:
+        """Confirms the candidate's best trial of every cell that it could enter."""
+        champions: dict[Cell, Evaluation] = {}
+        for row in rows:
+            if row.status is not Status.CORRECT or row.cell is None or row.objective is None:
+                continue
+            held = champions.get(row.cell)
+            if held is None or row.objective > (held.objective or -5.0):
+                champions[row.cell] = row
+        for cell, row in sorted(champions.items()):
+            incumbent = self.state.archive.get(cell)
+            assert row.objective is not None
+            if incumbent is None or row.objective > incumbent.lower:
+                self._phase("confirming")
+                self._duel(ticket, cell, row, rows)
+
+    def _duel(self, ticket: int, cell: Cell, row: Evaluation, rows: list[Evaluation]) -> None:
+        """Measures the challenger, and both again while their intervals overlap, up to a cap."""
+        challenger = point(row.candidate, row.params)
+        self._confirm_once(ticket, challenger, rows)
+        for _ in range(_MAX_CONFIRMATIONS - 1):
+            incumbent, claim = self.state.archive.get(cell), self.state.claims.get(challenger)
+            if incumbent is None or claim is None or self.clock.stop_reason(self.state.spent):
+                break
+            holder = point(incumbent.candidate, incumbent.params)
+            if holder == challenger or not (claim.lower < incumbent.objective and incumbent.lower < claim.objective):
+                break
+            short = [at for at in (challenger, holder) if len(self.state.confirmations[at]) < _MAX_CONFIRMATIONS]
+            if not short:
+                break
+            for at in short:
+                self._confirm_once(ticket, at, rows)
+
+    def _confirm_once(self, ticket: int, at: tuple[str, tuple[tuple[str, int], ...]], rows: list[Evaluation]) -> None:
+        """One confirmation and what it does to the archive, in one transaction."""
+        candidate = self.state.candidates[at[0]]
+        evaluation = self.measurer.confirm(candidate, dict(at[1]))
+        trial = self.state.trials.get(at)
+        if evaluation.cell is None and trial is not None and evaluation.status is Status.CORRECT:
+            evaluation = replace(evaluation, cell=trial.cell)
+        before = {elite.cell: elite for elite in self.state.archive}
+        self.state.note(evaluation)
+        self.clock.recorded_s += sum(evaluation.seconds.values())
+        changes = self.state.settle()
+        placements = [
+            Placement(str(status), cell, elite.candidate, elite.params, elite.objective, elite.lower)
+            for cell, (status, elite) in changes.items()
+        ]
+        lost = [elite for cell, elite in before.items() if cell not in self.state.archive]
+        placements += [
+            Placement("DEMOTED", e.cell, e.candidate, e.params, e.objective, e.lower, reason=evaluation.reason)
+            for e in lost
+        ]
+        self.store.record_outcome(self.campaign, ticket, None, [evaluation], placements)
+        rows.append(evaluation)
+        for cell, (status, elite) in changes.items():
+            if elite.candidate == at[0]:
+                self._placed[cell] = status
+            self.narrator.tell("placement", cell=cell, status=str(status), objective=elite.objective)
+        self._best()
+        self._progress("confirming")
+
+    def replay(self, ticket: int, proposal: Proposal, rows: Sequence[Evaluation]) -> None:
+        """Learns a stored ticket's outcome as if it had just happened (resume)."""
+        before = self.state.archive.qd_score
+        placed: dict[Cell, AddStatus] = {}
+        self.state.propose(ticket, proposal)
+        for row in rows:
+            self.state.note(row)
+            for cell, (status, elite) in self.state.settle().items():
+                if elite.candidate == proposal.candidate.id:
+                    placed[cell] = status
+        gain = self.state.archive.qd_score - before
+        outcome = self.state.outcome(proposal, ticket, rows, gain, placed)
+        self.bandit.tell(outcome)
+        for emitter in self.emitters:
+            emitter.tell(outcome)
+
+    def finish(self) -> None:
+        """Measures the best elite once more beside eager and compiled, for the report."""
+        best = self.state.archive.best()
+        if best is None:
+            return
+        self._phase("reporting")
+        evaluation = self.measurer.confirm(self.state.candidates[best.candidate], best.params, both=True)
+        self.store.record_outcome(self.campaign, None, None, [evaluation])
+        self.report = evaluation
+
+    def _best(self) -> None:
+        best = self.state.archive.best()
+        if best is None:
+            return
+        over = {f"speedup_{side}": None if lead is None else 2 ** (best.objective + lead) for side, lead in self.lead.items()}
+        self.narrator.tell(
+            "best",
+            **over,
+            speedup=2**best.objective,
+            low=2**best.lower,
+            high=2 ** (2 * best.objective - best.lower),
+            cell=best.cell,
+            candidate=best.candidate,
+        )
+
+    def _phase(self, text: str) -> None:
+        self.narrator.tell("phase", text=text)
+
+    def _progress(self, phase: str) -> None:
+        archive = self.state.archive
+        self.narrator.tell(
+            "progress",
+            evaluations=self.state.spent,
+            correct=self.state.correct,
+            budget_evals=self.clock.evals,
+            elapsed_s=self.clock.elapsed_s,
+            budget_s=self.clock.budget_s,
+            coverage=archive.coverage,
+            filled=len(archive),
+            reachable=len(archive.reachable),
+            phase=phase,
+        )
+

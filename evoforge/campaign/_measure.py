@@ -1,0 +1,107 @@
+"""Where evaluations come from: the judge, or a store that already holds them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from evoforge.archives import Descriptor
+from evoforge.core import PROTOCOL_VERSION, Candidate, Evaluation, Kind, Target, Task
+from evoforge.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from evoforge.evaluation.judge import Judge
+    from evoforge.storage import Store
+
+__all__ = ["Live", "Measurer", "Recorded"]
+
+
+class Measurer(Protocol):
+    """Judges candidates. Evaluations come back described: `cell` is set where facts allow it."""
+
+    def build_ahead(self, jobs: Iterable[tuple[Candidate, Mapping[str, int]]]) -> None: ...
+
+    def trial(self, candidate: Candidate, params: Mapping[str, int], prune_below: float | None) -> Evaluation: ...
+
+    def confirm(self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False) -> Evaluation: ...
+
+
+class Live:
+    """Evaluations by the judge, described by the campaign's frozen descriptor."""
+
+    def __init__(self, judge: Judge, descriptor: Descriptor, *, build_jobs: int) -> None:
+        self._judge = judge
+        self._descriptor = descriptor
+        self._build_jobs = build_jobs
+
+    def build_ahead(self, jobs: Iterable[tuple[Candidate, Mapping[str, int]]]) -> None:
+        """Builds in parallel before anything is measured: on a CPU the compiler shares the device."""
+        with ThreadPoolExecutor(self._build_jobs) as pool:
+            list(pool.map(lambda job: self._judge.build_all(*job), jobs))
+
+    def trial(self, candidate: Candidate, params: Mapping[str, int], prune_below: float | None) -> Evaluation:
+        return self._described(self._judge.trial(candidate, params, prune_below=prune_below))
+
+    def confirm(self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False) -> Evaluation:
+        sides = ("eager", "compiled") if both else ("baseline",)
+        return self._described(self._judge.confirm(candidate, params, sides=sides))
+
+    def _described(self, evaluation: Evaluation) -> Evaluation:
+        if not evaluation.status.correct or not evaluation.facts:
+            return evaluation
+        return replace(evaluation, cell=self._descriptor.cell(evaluation.facts))
+
+
+class Recorded:
+    """Evaluations out of a store, recorded seconds included.
+
+    The k-th confirmation asked for is the k-th recorded. A miss stops the run, or goes to
+    `otherwise` (``--replay-extend``).
+    """
+
+    def __init__(self, store: Store, task: Task, target: Target, otherwise: Measurer | None = None) -> None:
+        self._store = store
+        self._task = task.id
+        self._target = target.id
+        self._otherwise = otherwise
+        self._served: Counter[tuple[object, ...]] = Counter()
+
+    def build_ahead(self, jobs: Iterable[tuple[Candidate, Mapping[str, int]]]) -> None:
+        missing = [job for job in jobs if self._find(job[0], job[1], Kind.TRIAL) is None]
+        if missing and self._otherwise is not None:
+            self._otherwise.build_ahead(missing)
+
+    def trial(self, candidate: Candidate, params: Mapping[str, int], prune_below: float | None) -> Evaluation:
+        found = self._find(candidate, params, Kind.TRIAL)
+        if found is not None:
+            return found
+        return self._fallback(candidate, Kind.TRIAL).trial(candidate, params, prune_below)
+
+    def confirm(self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False) -> Evaluation:
+        kind = Kind.BENCH if both else Kind.CONFIRM
+        found = self._find(candidate, params, kind, serve=True)
+        if found is not None:
+            return found
+        return self._fallback(candidate, kind).confirm(candidate, params, both=both)
+
+    def _find(
+        self, candidate: Candidate, params: Mapping[str, int], kind: Kind, *, serve: bool = False
+    ) -> Evaluation | None:
+        rows = self._store.find_recorded(candidate.id, params, self._task, self._target, PROTOCOL_VERSION, kind)
+        key = (candidate.id, tuple(sorted(params.items())), kind)
+        index = self._served[key]
+        if serve:
+            self._served[key] += 1
+        return rows[index].evaluation if index < len(rows) else None
+
+    def _fallback(self, candidate: Candidate, kind: Kind) -> Measurer:
+        if self._otherwise is None:
+            raise NotFoundError(
+                f"expected a recorded {kind} of candidate {candidate.short_id}, found none; "
+                "add --replay-extend to measure what is missing"
+            )
+        return self._otherwise
+

@@ -1,0 +1,147 @@
+"""From a stored campaign to a ground on which to search: judge, set-up, schedule space."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from evoforge.campaign._events import Narrator
+from evoforge.campaign._setup import Setup, analyse, with_baseline
+from evoforge.config import CampaignConfig
+from evoforge.core import Candidate, Cell, Status, Target
+from evoforge.errors import TaskError, UnsupportedError
+from evoforge.storage import CampaignRow
+
+if TYPE_CHECKING:
+    from evoforge.evaluation.judge import Judge
+    from evoforge.lowering.space import ScheduleSpace
+
+__all__ = ["Ground", "prepare"]
+
+_NOISY = 0.1375  # log2 of 10%
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where the generator searches; both are None for a task that the lowering does not cover."""
+
+    space: ScheduleSpace | None
+    reachable: frozenset[Cell] | None
+
+    @classmethod
+    def of(cls, setup: Setup, target: Target) -> Ground:
+        if not setup.graphs:
+            return cls(None, None)
+        from evoforge.lowering.space import ScheduleSpace
+
+        space = ScheduleSpace(
+            list(setup.graphs.values()),
+            l1_bytes=target.l1_bytes,
+            l2_bytes=target.l2_bytes,
+            vector_bytes=target.vector_bytes,
+            threads=target.threads,
+        )
+        return cls(space, space.reachable(np.random.default_rng(0)))
+
+    def first_kernel(self, seed: int, meta_prompt: str) -> Candidate:
+        """A plain schedule of the task: something that works, to be beaten."""
+        assert self.space is not None
+        genome = self.space.default(np.random.default_rng([seed, 2**31]))
+        return Candidate("cpp", self.space.render(genome), genome=genome, operator="sample", meta_prompt=meta_prompt)
+
+
+def prepare(
+    row: CampaignRow, config: CampaignConfig, known: Setup | None, narrator: Narrator, stack: ExitStack
+) -> tuple[Target, Judge, Setup]:
+    """Opens the judge and finds out what the search stands on.
+
+    Cheap things first, and the first kernel is shown while torch.compile still works. A set-up that
+    is `known` (resume, replay) is taken as it is, baselines and bounds included.
+
+    Raises:
+        UnsupportedError: an operator is not covered and there is no kernel of the user's own.
+        TaskError: the task cannot be run or is not fit to be searched.
+    """
+    from evoforge.evaluation.ceilings import measure_ceilings
+    from evoforge.evaluation.judge import Judge
+
+    narrator.tell("phase", text="measuring this machine's ceilings")
+    target = measure_ceilings(row.target)
+    narrator.tell("phase", text="starting the reference")
+    judge = stack.enter_context(Judge(row.task, target, seed=config.seed, sandbox=config.judge.sandbox))
+    judge.open()
+    setup = known or analyse(judge, row.task, target)
+    judge.set_context(setup.trace_signatures, setup.unfused)
+    judge.set_bounds(setup.bounds_ms or {})
+    if setup.uncovered and not row.setup.get("seeds"):
+        raise UnsupportedError(f"{setup.uncovered}; to search from a kernel of your own, give it with --from")
+    if known is None or known.baseline is None:
+        _show_first(judge, setup, target, config, narrator)
+        _admit(judge, row, narrator)
+    setup = _baselines(judge, setup, config, narrator)
+    return target, judge, setup
+
+
+def _show_first(judge: Judge, setup: Setup, target: Target, config: CampaignConfig, narrator: Narrator) -> None:
+    """Judges the plain schedule against eager only, so that a person sees within seconds that it works."""
+    ground = Ground.of(setup, target)
+    if ground.space is None:
+        return
+    narrator.tell("phase", text="first kernel")
+    evaluation = judge.trial(ground.first_kernel(config.seed, ""), {})
+    if evaluation.status is Status.CORRECT:
+        narrator.tell(
+            "first",
+            candidate=evaluation.candidate,
+            latency_ms=evaluation.latency_ms,
+            speedup_eager=evaluation.speedup("eager"),
+        )
+    else:
+        narrator.tell("notice", text=f"the first kernel ended {evaluation.status}: {evaluation.reason}")
+
+
+def _admit(judge: Judge, row: CampaignRow, narrator: Narrator) -> None:
+    narrator.tell("phase", text="checking the task")
+    admission = judge.admit()
+    if not admission.admitted:
+        raise TaskError(
+            f"task {row.task.name} is not fit to be searched: {admission.reason}; "
+            "evoforge tasks check prints every control"
+        )
+
+
+def _baselines(judge: Judge, setup: Setup, config: CampaignConfig, narrator: Narrator) -> Setup:
+    """Waits for torch.compile and settles the baseline; a failed compile leaves eager alone, flagged."""
+    narrator.tell("phase", text="waiting for torch.compile")
+    judge.wait_compiled(600.0)
+    notices = list(setup.notices)
+    state = judge.compiled_state()
+    if state != "ready" and not setup.notices:
+        notices.append(f"torch.compile does not work on this task ({state}); eager is the only baseline")
+    if setup.baseline is None:
+        narrator.tell("phase", text="timing the baselines")
+        judge.choose_baseline(config.baseline)
+        setup = with_baseline(setup, judge)
+        if setup.aa_margin is not None and setup.aa_margin > _NOISY:
+            notices.append(
+                f"this machine is noisy: a binary against itself differs by {100 * (2**setup.aa_margin - 1):.0f}%; "
+                "close other programs, or trust only differences larger than that"
+            )
+    else:
+        judge.baseline = dict(setup.baseline)
+    for workload, side in (setup.baseline or {}).items():
+        times = (setup.baseline_ms or {}).get(workload, {})
+        narrator.tell(
+            "baseline",
+            workload=workload,
+            eager_ms=times.get("eager"),
+            compiled_ms=times.get("compiled"),
+            chosen=side,
+            note="" if state == "ready" else state,
+        )
+    for text in notices:
+        narrator.tell("notice", text=text)
+    return replace(setup, notices=tuple(notices))

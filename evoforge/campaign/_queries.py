@@ -1,0 +1,175 @@
+"""What the store holds, read for people and programs. Nothing here writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from evoforge.archives import Archive, Descriptor, fold_confirmations
+from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, Status
+from evoforge.storage import CampaignRow, Store, open_store
+
+__all__ = ["archive_of", "campaigns", "elites", "lineage", "show", "status"]
+
+
+def archive_of(store: Store, row: CampaignRow) -> tuple[Archive, dict[str, Candidate]]:
+    """The campaign's archive, folded from its stored evaluations, and its candidates by id."""
+    candidates = {candidate.id: candidate for candidate in store.candidates(row.name)}
+    tickets: dict[str, int] = {}
+    for proposal in store.proposals(row.name):
+        tickets.setdefault(proposal.candidate, proposal.ticket)
+    claims = fold_confirmations(
+        [item.evaluation for item in store.evaluations(campaign=row.name)],
+        source_lengths={name: len(candidate.source) for name, candidate in candidates.items()},
+        tickets=tickets,
+    )
+    archive = Archive(reachable=_reachable(row))
+    archive.rebuild(claims)
+    return archive, candidates
+
+
+def _reachable(row: CampaignRow) -> frozenset[Cell] | None:
+    cells = row.setup.get("reachable")
+    return None if cells is None else frozenset(tuple(cell) for cell in cells)
+
+
+def campaigns(store_url: str) -> list[dict[str, Any]]:
+    """One row per campaign, in order of creation."""
+    with open_store(store_url, create=False) as store:
+        return [_summary(store, row) for row in store.campaigns()]
+
+
+def _summary(store: Store, row: CampaignRow) -> dict[str, Any]:
+    archive, _ = archive_of(store, row)
+    counts = store.counts(row.name, Kind.TRIAL)
+    best = archive.best()
+    return {
+        "campaign": row.name,
+        "state": row.state,
+        "stop_reason": row.stop_reason or None,
+        "task": row.task.name,
+        "target": row.target.spec,
+        "language": row.language,
+        "evaluations": sum(count for status, count in counts.items() if status.charged),
+        "correct": counts.get(Status.CORRECT, 0),
+        "filled": len(archive),
+        "reachable": len(archive.reachable),
+        "coverage": archive.coverage,
+        "qd_score": archive.qd_score,
+        "wall_s": row.wall_s,
+        "speedup_best_baseline": 2**best.objective if best else None,
+        "created": row.created,
+    }
+
+
+def status(name: str, store_url: str) -> dict[str, Any]:
+    """How a campaign stands: its summary, baselines, noise, counts by status and reachable cells."""
+    with open_store(store_url, create=False) as store:
+        row = store.campaign(name)
+        archive, _ = archive_of(store, row)
+        counts = store.counts(row.name, Kind.TRIAL)
+        return {
+            **_summary(store, row),
+            "counts": {str(status): count for status, count in counts.items()},
+            "confirmations": sum(store.counts(row.name, Kind.CONFIRM).values()),
+            "baseline": row.setup.get("baseline"),
+            "baseline_ms": row.setup.get("baseline_ms"),
+            "bound_ms": row.setup.get("bounds_ms"),
+            "aa_margin": row.setup.get("aa_margin"),
+            "notices": row.setup.get("notices", []),
+            "axes": list(Descriptor.from_json(row.descriptor).axes),
+            "reachable_cells": [list(cell) for cell in sorted(archive.reachable)],
+        }
+
+
+def elites(name: str, store_url: str) -> list[dict[str, Any]]:
+    """Every elite of a campaign, in the order of cells."""
+    with open_store(store_url, create=False) as store:
+        row = store.campaign(name)
+        archive, candidates = archive_of(store, row)
+        rows = store.evaluations(campaign=name)
+        return [_elite(elite, candidates[elite.candidate], (item.evaluation for item in rows)) for elite in archive]
+
+
+def _elite(elite: Elite, candidate: Candidate, evaluations: Iterable[Evaluation]) -> dict[str, Any]:
+    own = [e for e in evaluations if e.candidate == elite.candidate and dict(e.params) == dict(elite.params)]
+    timed = [e for e in own if e.status is Status.CORRECT]
+    sides: dict[str, float | None] = {}
+    for side in ("eager", "compiled"):
+        known = [value for e in timed if (value := e.speedup(side)) is not None]
+        sides[f"speedup_{side}"] = known[-1] if known else None
+    return {
+        "cell": list(elite.cell),
+        "candidate": elite.candidate,
+        "params": dict(elite.params),
+        "objective": elite.objective,
+        "lower": elite.lower,
+        "speedup": 2**elite.objective,
+        **sides,
+        "latency_ms": timed[-1].latency_ms if timed else None,
+        "roofline_fraction": timed[-1].roofline_fraction if timed else None,
+        "source_lines": candidate.source.count("\n"),
+        "operator": candidate.operator,
+        "meta_prompt": candidate.meta_prompt,
+        "licence": candidate.licence,
+        "flags": sorted({flag for e in timed for flag in e.flags}),
+    }
+
+
+def show(prefix: str, store_url: str) -> dict[str, Any]:
+    """A candidate with its source, genome and every evaluation."""
+    with open_store(store_url, create=False) as store:
+        candidate = store.candidate(prefix)
+        return {
+            "candidate": candidate.id,
+            "language": candidate.language,
+            "operator": candidate.operator,
+            "meta_prompt": candidate.meta_prompt,
+            "model": candidate.model,
+            "licence": candidate.licence,
+            "parents": list(candidate.parents),
+            "genome": candidate.genome,
+            "source": candidate.source,
+            "evaluations": [
+                {
+                    "campaign": item.campaign,
+                    "ticket": item.ticket,
+                    "status": str(item.evaluation.status),
+                    "kind": str(item.evaluation.kind),
+                    "reason": item.evaluation.reason,
+                    "cell": item.evaluation.cell,
+                    "params": dict(item.evaluation.params),
+                    "speedup": item.evaluation.speedup(),
+                    "latency_ms": item.evaluation.latency_ms,
+                    "max_error": item.evaluation.max_error,
+                    "flags": list(item.evaluation.flags),
+                    "created": item.created,
+                }
+                for item in store.evaluations(candidate=candidate.id)
+            ],
+        }
+
+
+def lineage(prefix: str, store_url: str) -> dict[str, Any]:
+    """A candidate and its ancestors: nodes with their best trial, edges from child to parent."""
+    with open_store(store_url, create=False) as store:
+        root = store.candidate(prefix)
+        edges = store.lineage(root.id)
+        names = list(dict.fromkeys([root.id, *(edge.parent for edge in edges)]))
+        return {
+            "candidate": root.id,
+            "nodes": [_node(store, store.candidate(name)) for name in names],
+            "edges": [{"child": edge.child, "parent": edge.parent} for edge in edges],
+        }
+
+
+def _node(store: Store, candidate: Candidate) -> dict[str, Any]:
+    rows = [item.evaluation for item in store.evaluations(candidate=candidate.id, status=Status.CORRECT)]
+    best = max(rows, key=lambda e: e.objective if e.objective is not None else -5.0, default=None)
+    return {
+        "candidate": candidate.id,
+        "operator": candidate.operator,
+        "meta_prompt": candidate.meta_prompt,
+        "cell": best.cell if best else None,
+        "speedup": best.speedup() if best else None,
+    }

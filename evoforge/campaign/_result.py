@@ -1,0 +1,115 @@
+"""How a campaign ended."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from evoforge.campaign._loop import Loop
+from evoforge.campaign._setup import Setup
+from evoforge.campaign._state import point
+from evoforge.core import Elite
+
+if TYPE_CHECKING:
+    from evoforge.campaign._campaign import Campaign
+
+__all__ = ["Best", "Result", "summarise"]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The elite with the highest lower bound; `low` and `high` bound its speed-up over the baseline (95%)."""
+
+    candidate: str
+    cell: tuple[int, ...]
+    latency_ms: float | None
+    speedup_eager: float | None
+    speedup_compiled: float | None
+    speedup_best_baseline: float | None
+    roofline_fraction: float | None
+    params: Mapping[str, int]
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """The last word of `run`. `split` maps a stage to its seconds; `idle` is the share of wall time
+    in which no compile, kernel, reference or baseline process ran."""
+
+    campaign: str
+    task: str
+    target: str
+    evaluations: int
+    correct: int
+    coverage: float
+    qd_score: float
+    wall_s: float
+    usd: float
+    stop_reason: str
+    best: Best | None
+    filled: int = 0
+    reachable: int = 0
+    split: Mapping[str, float] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 with at least one elite, else 1."""
+        return 0 if self.best is not None and self.stop_reason != "at_bound" else 1
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def summarise(
+    campaign: Campaign, loop: Loop, setup: Setup, reason: str, run_s: float, busy_s: float | None
+) -> Result:
+    """What the store and this run say in the end. `run_s`: wall seconds of this run alone."""
+    archive = loop.state.archive
+    best = archive.best()
+    split: dict[str, float] = defaultdict(float)
+    for row in campaign.store.evaluations(campaign=campaign.name):
+        for stage, seconds in row.evaluation.seconds.items():
+            split[stage] += seconds
+    if busy_s is not None:
+        split["idle"] = max(run_s - busy_s, 0.0)
+        split["idle_share"] = split["idle"] / run_s if run_s else 0.0
+    return Result(
+        campaign=campaign.name,
+        task=campaign.row.task.name,
+        target=campaign.row.target.spec,
+        evaluations=loop.state.spent,
+        correct=loop.state.correct,
+        coverage=archive.coverage,
+        qd_score=archive.qd_score,
+        wall_s=campaign.row.wall_s + run_s,
+        usd=0.0,
+        stop_reason=reason,
+        best=_best(loop, best) if best else None,
+        filled=len(archive),
+        reachable=len(archive.reachable),
+        split=dict(split),
+        notices=setup.notices,
+    )
+
+
+def _best(loop: Loop, elite: Elite) -> Best:
+    report = loop.report if loop.report is not None and loop.report.timings else None
+    sides = {side: report.speedup(side) if report else None for side in ("eager", "compiled")}
+    trial = loop.state.trials.get(point(elite.candidate, elite.params))
+    shown = report or trial
+    return Best(
+        candidate=elite.candidate,
+        cell=elite.cell,
+        latency_ms=shown.latency_ms if shown else None,
+        speedup_eager=sides["eager"],
+        speedup_compiled=sides["compiled"],
+        speedup_best_baseline=report.speedup_best_baseline if report else None,
+        roofline_fraction=shown.roofline_fraction if shown else None,
+        params=dict(elite.params),
+        low=2**elite.lower,
+        high=2 ** (2 * elite.objective - elite.lower),
+    )

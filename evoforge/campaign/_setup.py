@@ -1,0 +1,130 @@
+"""What is found out about a task on a target before the search starts, kept with the campaign."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from evoforge.core import Signature, Target, Task
+from evoforge.errors import UnsupportedError
+from evoforge.lowering.ir import Graph, from_json, to_json
+
+if TYPE_CHECKING:
+    from evoforge.evaluation.judge import Judge
+
+__all__ = ["Setup", "analyse", "with_baseline"]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One entry per workload name in every mapping.
+
+    `graphs` is empty, with the reason in `uncovered`, where the lowering does not cover the task:
+    foreign kernels can still be judged then, but nothing can be generated. `unfused` counts the
+    tensor-sized intermediates of the task when nothing is fused (None: unknown). `baseline_ms` maps
+    eager and compiled to their latency when the baseline was chosen.
+    """
+
+    signatures: Mapping[str, Signature]
+    trace_signatures: Mapping[str, Signature | None]
+    graphs: Mapping[str, Graph]
+    uncovered: str = ""
+    unfused: int | None = None
+    bounds_ms: Mapping[str, float | None] | None = None
+    baseline: Mapping[str, str] | None = None
+    baseline_ms: Mapping[str, Mapping[str, float | None]] | None = None
+    aa_margin: float | None = None
+    notices: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "signatures": {name: item.to_json() for name, item in self.signatures.items()},
+            "trace_signatures": {n: item.to_json() if item else None for n, item in self.trace_signatures.items()},
+            "graphs": {name: to_json(graph) for name, graph in self.graphs.items()},
+            "uncovered": self.uncovered,
+            "unfused": self.unfused,
+            "bounds_ms": self.bounds_ms,
+            "baseline": self.baseline,
+            "baseline_ms": self.baseline_ms,
+            "aa_margin": self.aa_margin,
+            "notices": list(self.notices),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Setup:
+        return cls(
+            signatures={name: Signature.from_json(item) for name, item in data["signatures"].items()},
+            trace_signatures={
+                name: Signature.from_json(item) if item else None for name, item in data["trace_signatures"].items()
+            },
+            graphs={name: from_json(item) for name, item in data["graphs"].items()},
+            uncovered=data["uncovered"],
+            unfused=data["unfused"],
+            bounds_ms=data["bounds_ms"],
+            baseline=data["baseline"],
+            baseline_ms=data["baseline_ms"],
+            aa_margin=data["aa_margin"],
+            notices=tuple(data["notices"]),
+        )
+
+    @property
+    def lead(self) -> dict[str, float | None]:
+        """log2(side / baseline) over the workloads, for eager and compiled; None: not timed."""
+        leads: dict[str, float | None] = {}
+        for side in ("eager", "compiled"):
+            logs = []
+            for workload, times in (self.baseline_ms or {}).items():
+                own, base = times.get(side), times.get((self.baseline or {})[workload])
+                logs.append(math.log2(own / base) if own and base else None)
+            known = [value for value in logs if value is not None]
+            leads[side] = statistics.fmean(known) if known and len(known) == len(logs) else None
+        return leads
+
+    @property
+    def at_bound(self) -> bool:
+        """Bound / baseline >= 0.95 on every workload: nothing to gain."""
+        if not self.bounds_ms or not self.baseline or not self.baseline_ms:
+            return False
+        for workload, side in self.baseline.items():
+            bound, time_ms = self.bounds_ms.get(workload), self.baseline_ms[workload].get(side)
+            if bound is None or time_ms is None or bound / time_ms < 0.95:
+                return False
+        return True
+
+
+def analyse(judge: Judge, task: Task, target: Target) -> Setup:
+    """Captures every workload's graph and derives bounds and traced sizes from it.
+
+    An operator that the lowering does not cover is not an error here: see `Setup.uncovered`.
+    """
+    from evoforge.evaluation.physics import bound_ms
+    from evoforge.lowering.cost import flops, trace_signature, unfused_intermediates
+
+    graphs: dict[str, Graph] = {}
+    uncovered = ""
+    try:
+        for workload in task.workloads:
+            graphs[workload.name] = from_json(judge.analyse("evoforge.lowering.capture:capture", workload.name))
+    except UnsupportedError as error:
+        graphs, uncovered = {}, str(error)
+    signatures = judge.signatures
+    traces: dict[str, Signature | None] = {}
+    bounds: dict[str, float | None] = {}
+    for name, signature in signatures.items():
+        graph = graphs.get(name)
+        traces[name] = trace_signature(graph, signature, target.l2_bytes) if graph else None
+        bounds[name] = bound_ms(signature, flops(graph) if graph else {}, target)
+    first = next(iter(graphs.values()), None)
+    setup = Setup(signatures, traces, graphs, uncovered, unfused_intermediates(first) if first else None, bounds)
+    judge.set_bounds(bounds)
+    return setup
+
+
+def with_baseline(setup: Setup, judge: Judge) -> Setup:
+    """`setup` with the judge's choice of baseline and the machine's noise."""
+    return replace(
+        setup, baseline=dict(judge.baseline), baseline_ms=judge.baseline_ms, aa_margin=judge.aa_margin()
+    )

@@ -1,0 +1,136 @@
+"""Jobs that need a judge but no search: one kernel, one task, an archive measured again."""
+
+from __future__ import annotations
+
+import statistics
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from evoforge.archives import Descriptor, lower_bound, process_ratios
+from evoforge.campaign._campaign import check_unchanged, read_kernel
+from evoforge.campaign._events import Narrator, Observer
+from evoforge.campaign._measure import Live
+from evoforge.campaign._prepare import prepare
+from evoforge.campaign._queries import archive_of
+from evoforge.campaign._setup import Setup, analyse
+from evoforge.config import CampaignConfig
+from evoforge.core import Cell, Elite, Evaluation, Kind, Params, Status, Task
+from evoforge.errors import UsageError
+from evoforge.storage import open_store
+
+__all__ = ["bench", "check_task", "evaluate_kernel"]
+
+
+def evaluate_kernel(
+    path: str | Path,
+    task: Task,
+    target_spec: str = "cpu",
+    *,
+    params: Params | None = None,
+    seed: int = 0,
+    sandbox: str = "basic",
+) -> tuple[Evaluation, Cell | None]:
+    """Judges one kernel file against a task, beside eager and compiled.
+
+    Args:
+        params: overlay the kernel's defaults.
+
+    Raises:
+        UsageError: values that the kernel does not declare or that break its constraints.
+    """
+    from evoforge.evaluation.ceilings import measure_ceilings
+    from evoforge.evaluation.judge import Judge
+    from evoforge.evaluation.targets import resolve_target
+
+    candidate = read_kernel(str(path))
+    values = {**candidate.space.defaults(), **(params or {})}
+    if not candidate.space.feasible(values):
+        declared = ", ".join(f"{p.name} in {sorted(p.choices)}" for p in candidate.space.parameters) or "none"
+        raise UsageError(f"expected values of the kernel's parameters ({declared}), got {values}")
+    target = measure_ceilings(resolve_target(target_spec))
+    with Judge(task, target, seed=seed, sandbox=sandbox) as judge:
+        judge.open()
+        setup = analyse(judge, task, target)
+        judge.set_context(setup.trace_signatures, setup.unfused)
+        early = judge.verify(candidate, values)
+        if not early.status.correct:
+            return early, None
+        judge.wait_compiled(600.0)
+        judge.choose_baseline("best")
+        evaluation = Live(judge, Descriptor(), build_jobs=target.threads).trial(candidate, values, None)
+    return evaluation, evaluation.cell
+
+
+def check_task(task: Task, target_spec: str = "cpu") -> dict[str, Any]:
+    """Whether a task accepts itself and rejects wrong answers: ``{"fit", "reason", "checks": […]}``."""
+    from evoforge.evaluation.judge import Judge
+    from evoforge.evaluation.targets import resolve_target
+
+    with Judge(task, resolve_target(target_spec), seed=0) as judge:
+        judge.open()
+        admission = judge.admit()
+        uncovered = analyse(judge, task, judge.target).uncovered
+    return {**admission.to_json(), "task": task.name, "uncovered": uncovered or None}
+
+
+def bench(name: str, store_url: str, *, observer: Observer | None = None) -> dict[str, Any]:
+    """Measures every elite of a campaign again in fresh processes, beside eager and compiled.
+
+    The rows are stored as new evaluations. `moved` compares the fresh interval with the claim: SAME
+    where they overlap, else FASTER or SLOWER; or the status of a kernel that is no longer correct.
+    """
+    narrator = Narrator(observer)
+    with open_store(store_url, create=False) as store, ExitStack() as stack:
+        row = store.campaign(name)
+        check_unchanged(row)
+        archive, candidates = archive_of(store, row)
+        if not len(archive):
+            raise UsageError(f"campaign {name} has no elite to measure; go on with: evoforge resume {name}")
+        stack.enter_context(store.lock_campaign(name))
+        config = CampaignConfig.model_validate(dict(row.config))
+        _, judge, _ = prepare(row, config, Setup.from_json(row.setup), narrator, stack)
+        rows = []
+        for elite in archive:
+            narrator.tell("phase", text=f"measuring {elite.candidate[:12]} again ({len(rows) + 1} of {len(archive)})")
+            fresh = judge.confirm(
+                candidates[elite.candidate], elite.params, sides=("eager", "compiled"), kind=Kind.BENCH
+            )
+            store.record_outcome(name, None, None, [fresh])
+            rows.append(_row(elite, fresh))
+    return {"campaign": name, "task": row.task.name, "target": row.target.spec, "rows": rows}
+
+
+def _row(elite: Elite, fresh: Evaluation) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "cell": list(elite.cell),
+        "candidate": elite.candidate,
+        "params": dict(elite.params),
+        "claimed": 2**elite.objective,
+        "claimed_low": 2**elite.lower,
+        "status": str(fresh.status),
+        "speedup_eager": None,
+        "speedup_compiled": None,
+        "speedup_best_baseline": None,
+        "low": None,
+        "high": None,
+        "latency_ms": fresh.latency_ms,
+        "roofline_fraction": fresh.roofline_fraction,
+        "moved": str(fresh.status),
+    }
+    if fresh.status is not Status.CORRECT:
+        return row
+    ratios = process_ratios([fresh])
+    middle, low = statistics.median(ratios), lower_bound(ratios)
+    high = max(2 * statistics.fmean(ratios) - low, middle)
+    claim_high = 2 * elite.objective - elite.lower
+    row.update(
+        speedup_eager=fresh.speedup("eager"),
+        speedup_compiled=fresh.speedup("compiled"),
+        speedup_best_baseline=fresh.speedup_best_baseline,
+        low=2**low,
+        high=2**high,
+        moved="FASTER" if low > claim_high else "SLOWER" if high < elite.lower else "SAME",
+    )
+    return row
+

@@ -1,0 +1,112 @@
+"""Everything a search has learned so far; rebuilt from the store when a campaign resumes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+from evoforge.archives import Archive, fold_confirmations
+from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, Kind, Params, Status
+from evoforge.emitters import NoveltyGate, Outcome, Proposal
+
+__all__ = ["Point", "State", "point"]
+
+Point = tuple[str, tuple[tuple[str, int], ...]]
+
+
+def point(candidate: str, params: Params) -> Point:
+    """What is measured: a candidate at parameter values."""
+    return candidate, tuple(sorted(params.items()))
+
+
+class State:
+    """The archive as a fold, with the counts and memories that steer the search.
+
+    `trials` and `confirmations` are keyed by point. `attempts` counts the proposals that aimed at a
+    cell, and `landings` the correct ones that ended in it.
+    """
+
+    def __init__(self, reachable: frozenset[Cell] | None) -> None:
+        self.archive = Archive(reachable=reachable)
+        self.gate = NoveltyGate()
+        self.candidates: dict[str, Candidate] = {}
+        self.tickets: dict[str, int] = {}
+        self.trials: dict[Point, Evaluation] = {}
+        self.confirmations: dict[Point, list[Evaluation]] = defaultdict(list)
+        self.claims: dict[Point, Elite] = {}
+        self.attempts: Counter[Cell] = Counter()
+        self.spent = 0
+        self.correct = 0
+
+    def propose(self, ticket: int, proposal: Proposal) -> None:
+        candidate = proposal.candidate
+        self.gate.add(candidate)
+        self.candidates.setdefault(candidate.id, candidate)
+        self.tickets.setdefault(candidate.id, ticket)
+        if proposal.target_cell is not None:
+            self.attempts[proposal.target_cell] += 1
+
+    def note(self, evaluation: Evaluation) -> None:
+        """Files one evaluation; confirmations re-fold their point."""
+        at = point(evaluation.candidate, evaluation.params)
+        if evaluation.kind is Kind.TRIAL:
+            self.spent += evaluation.status.charged
+            self.correct += evaluation.status is Status.CORRECT
+            if evaluation.status is not Status.DUPLICATE:
+                self.trials.setdefault(at, evaluation)
+        elif evaluation.kind is Kind.CONFIRM:
+            self.confirmations[at].append(evaluation)
+            self._refold(at)
+
+    def _refold(self, at: Point) -> None:
+        rows = [*([self.trials[at]] if at in self.trials else []), *self.confirmations[at]]
+        lengths = {at[0]: len(self.candidates[at[0]].source)}
+        claims = fold_confirmations(rows, source_lengths=lengths, tickets={at[0]: self.tickets[at[0]]})
+        self.claims.pop(at, None)
+        if claims:
+            self.claims[at] = claims[0]
+
+    def settle(self) -> dict[Cell, tuple[AddStatus, Elite]]:
+        """Rebuilds the archive from all claims; what changed, by cell."""
+        before = {elite.cell: elite for elite in self.archive}
+        self.archive.rebuild(self.claims.values())
+        changes: dict[Cell, tuple[AddStatus, Elite]] = {}
+        for elite in self.archive:
+            old = before.get(elite.cell)
+            if old is None:
+                changes[elite.cell] = (AddStatus.NEW, elite)
+            elif (old.candidate, dict(old.params)) != (elite.candidate, dict(elite.params)):
+                changes[elite.cell] = (AddStatus.IMPROVED, elite)
+        return changes
+
+    def best_trial(self, candidate: str) -> Evaluation | None:
+        """The correct trial of `candidate` with the highest objective; the first of equal ones."""
+        own = [row for at, row in self.trials.items() if at[0] == candidate and row.status is Status.CORRECT]
+        return max(own, key=lambda row: row.objective if row.objective is not None else -5.0, default=None)
+
+    def statuses(self, candidate: str) -> tuple[Status, ...]:
+        return tuple(row.status for at, row in self.trials.items() if at[0] == candidate)
+
+    def outcome(
+        self, proposal: Proposal, ticket: int, rows: Sequence[Evaluation], gain: float, placed: Mapping[Cell, AddStatus]
+    ) -> Outcome:
+        """What the emitters are told.
+
+        `rows` are the evaluations made for this ticket, `placed` the cells that this candidate took.
+        """
+        best = self.best_trial(proposal.candidate.id)
+        cell = best.cell if best else None
+        trials = [row for row in rows if row.kind is Kind.TRIAL]
+        placement = placed.get(cell) if cell is not None else None
+        if placement is None and any(row.kind is Kind.CONFIRM for row in rows):
+            placement = AddStatus.REJECTED
+        return Outcome(
+            proposal=proposal,
+            ticket=ticket,
+            statuses=tuple(row.status for row in trials),
+            evaluation=best,
+            placement=placement,
+            gain=max(gain, 0.0),
+            cost_s=sum(sum(row.seconds.values()) for row in rows),
+            cell=cell,
+        )

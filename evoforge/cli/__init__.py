@@ -1,0 +1,26 @@
+"""The command line: parse, call the public API, print.
+
+Modules here import only typer and the standard library at the top, so that `evoforge --help`
+answers at once; everything heavy is imported inside the command that needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit status.
+
+    0: done. 1: the work ran and the answer is no. 2: misuse or a missing piece. 130: interrupted.
+    """
+    from evoforge.cli._app import dispatch
+
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # × and µ must not end a run on a terminal that lacks them
+            stream.reconfigure(errors="replace")
+
+    return dispatch(list(sys.argv[1:] if argv is None else argv))

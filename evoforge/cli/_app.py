@@ -1,0 +1,125 @@
+"""The typer app, and what happens to errors."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from evoforge.cli import bench, campaigns, candidates, db, evaluate, export, heatmap, machine, run, tasks
+from evoforge.cli._output import EXIT_INTERRUPTED, EXIT_MISUSE, fail
+from evoforge.errors import EvoforgeError
+
+__all__ = ["app", "dispatch"]
+
+app = typer.Typer(
+    name="evoforge",
+    help="Evolves kernels that compute what a PyTorch reference computes, faster: a map of the best kernel per niche.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from evoforge import __version__
+
+        print(f"evoforge {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+class _Interrupted(Exception):
+    """Ctrl-C, under a name that typer does not turn into an exit of its own."""
+
+
+class _ReaderGone(Exception):
+    """The reader of our output (head, less) has had enough."""
+
+
+def _guarded(command: Callable[..., int | None]) -> Callable[..., int | None]:
+    @functools.wraps(command)
+    def guarded(*args: Any, **kwargs: Any) -> int | None:
+        try:
+            status = command(*args, **kwargs)
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            raise _Interrupted from None
+        except BrokenPipeError:
+            raise _ReaderGone from None
+        return status
+
+    return guarded
+
+
+_COMMANDS: tuple[Callable[..., int | None], ...] = (
+    run.run,
+    run.resume,
+    campaigns.campaigns,
+    campaigns.status,
+    campaigns.elites,
+    candidates.show,
+    candidates.lineage,
+    evaluate.evaluate,
+    bench.bench,
+    heatmap.heatmap,
+    export.export,
+    machine.doctor,
+    machine.targets,
+)
+_FAMILIES: tuple[tuple[str, str, tuple[Callable[..., int | None], ...]], ...] = (
+    ("tasks", "Task files: is this one fit to be searched?", (tasks.check,)),
+    ("db", "The store: migrate it, verify it.", (db.upgrade, db.check)),
+)
+for _command in _COMMANDS:
+    app.command(_command.__name__)(_guarded(_command))
+for _name, _help, _members in _FAMILIES:
+    _family = typer.Typer(help=_help, no_args_is_help=True, rich_markup_mode=None)
+    for _command in _members:
+        _family.command(_command.__name__)(_guarded(_command))
+    app.add_typer(_family, name=_name)
+
+
+def dispatch(argv: list[str]) -> int:
+    """Runs `argv`; turns every expected error into one sentence (or one JSON object) and a status."""
+    as_json = "--json" in argv
+    try:
+        status = app(args=argv or ["--help"], prog_name="evoforge", standalone_mode=False)
+    except EvoforgeError as error:
+        return fail(type(error).__name__, str(error), as_json, EXIT_MISUSE)
+    except _Interrupted:
+        return fail("Interrupted", "interrupted", as_json, EXIT_INTERRUPTED)
+    except _ReaderGone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # process boundary: a wrong option, or a bug of evoforge
+        return _misuse_or_bug(error, as_json)
+    return status if isinstance(status, int) else 0
+
+
+def _misuse_or_bug(error: Exception, as_json: bool) -> int:
+    # Some versions of typer carry a click of their own: its errors are known by what they can do.
+    explain = getattr(error, "format_message", None)
+    if explain is None:
+        traceback.print_exc()
+        text = f"this is a bug in evoforge: {type(error).__name__}: {error}; please report it with the lines above"
+        return fail(type(error).__name__, text, as_json, EXIT_MISUSE)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(explain())
+        return EXIT_MISUSE
+    context = getattr(error, "ctx", None)
+    hint = f" (see '{context.command_path} --help')" if context else ""
+    return fail("UsageError", explain().rstrip(".") + hint, as_json, EXIT_MISUSE)

@@ -1,0 +1,169 @@
+"""What `evoforge doctor` looks at. Each check answers with what was found and what to do about it."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+__all__ = ["Finding", "examine"]
+
+_MIN_FREE_BYTES = 2 << 30
+_PR_GET_SECCOMP = 21
+_SYS_LANDLOCK_CREATE_RULESET = 444
+_VECTOR_FLAGS = ("avx512f", "avx2", "fma", "avx512_bf16", "amx_tile")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`level`: ok; warn: a search runs, with less; fail: it cannot. `mend` says what to do."""
+
+    name: str
+    level: Literal["ok", "warn", "fail"]
+    found: str
+    mend: str = ""
+
+
+def examine(store: str) -> list[Finding]:
+    """Every check, in the order in which a search would need it."""
+    checks: tuple[Callable[[], Finding], ...] = (
+        _system, _python, *(_package(name) for name in ("torch", "triton", "optuna", "sqlalchemy")),
+        _compiler, _cpu, _memory, _shared_memory, _seccomp, _landlock, _cache,
+        lambda: _store(store),
+    )  # fmt: skip
+    return [check() for check in checks]
+
+
+def _system() -> Finding:
+    found = f"{platform.system()} {platform.release()} {platform.machine()}"
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return Finding("system", "fail", found, "evoforge's CPU target needs Linux on x86-64; use such a machine")
+    return Finding("system", "ok", found)
+
+
+def _python() -> Finding:
+    found = f"{platform.python_version()} ({sys.executable})"
+    if sys.version_info < (3, 11):
+        return Finding("python", "fail", found, "install Python 3.11 or newer")
+    return Finding("python", "ok", found)
+
+
+def _package(name: str) -> Callable[[], Finding]:
+    def check() -> Finding:
+        try:
+            return Finding(name, "ok", importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            return Finding(name, "fail", "not installed", f"pip install {name}")
+
+    return check
+
+
+def _compiler() -> Finding:
+    mend = "install a C++ compiler: apt-get install g++, or dnf install gcc-c++"
+    wanted = os.environ.get("CXX", "g++")
+    path = shutil.which(wanted)
+    if path is None:
+        return Finding("compiler", "fail", f"no {wanted} on the PATH", mend)
+    try:
+        answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Finding("compiler", "fail", f"{path} does not run: {error}", mend)
+    return Finding("compiler", "ok", f"{answer.stdout.splitlines()[0]} ({path})")
+
+
+def _cpuinfo() -> dict[str, str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+    except OSError:
+        return {}
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def _cpu() -> Finding:
+    info = _cpuinfo()
+    flags = set(info.get("flags", "").split())
+    vectors = [flag for flag in _VECTOR_FLAGS if flag in flags]
+    found = f"{info.get('model name', 'unknown')}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores, "
+    found += " ".join(vectors) or "no AVX2"
+    if not {"avx2", "fma"} <= flags:
+        return Finding("cpu", "warn", found, "without AVX2 the gains are small; use a newer machine if there is one")
+    if len(os.sched_getaffinity(0)) < 2:
+        return Finding("cpu", "warn", found, "with one core, building and measuring wait for each other")
+    return Finding("cpu", "ok", found)
+
+
+def _memory() -> Finding:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    found = f"{memory.total / 2**30:.1f} GiB, {memory.available / 2**30:.1f} GiB free"
+    if memory.available < _MIN_FREE_BYTES:
+        return Finding("memory", "warn", found, "close other programs, or shrink the task with --set")
+    return Finding("memory", "ok", found)
+
+
+def _shared_memory() -> Finding:
+    try:
+        fd = os.memfd_create("evoforge-doctor", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(fd, 1 << 20)
+            reopened = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+            os.close(reopened)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        return Finding("shared memory", "fail", f"memfd: {error.strerror}", "mount /proc, and allow memfd_create")
+    return Finding("shared memory", "ok", "memfd, read-only views")
+
+
+def _seccomp() -> Finding:
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) < 0:
+        return Finding("seccomp", "warn", "not in this kernel", "kernels run in a process of their own, unfiltered")
+    return Finding("seccomp", "ok", "system calls of kernels are filtered")
+
+
+def _landlock() -> Finding:
+    version = ctypes.CDLL(None, use_errno=True).syscall(_SYS_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
+    if version < 1:
+        return Finding("landlock", "warn", "not available", "judge.sandbox strict is out of reach; basic does not need it")
+    return Finding("landlock", "ok", f"version {version}")
+
+
+def _writable(folder: Path) -> str:
+    """Why nothing can be written under `folder` or its nearest existing ancestor; empty if it can."""
+    for place in (folder, *folder.parents):
+        if place.exists():
+            if not place.is_dir():
+                return f"{place} is not a folder"
+            return "" if os.access(place, os.W_OK | os.X_OK) else f"{place} is read-only"
+    return f"{folder} has no existing parent"
+
+
+def _cache() -> Finding:
+    from evoforge.paths import cache_dir
+
+    folder = cache_dir()
+    problem = _writable(folder)
+    if problem:
+        return Finding("cache", "fail", problem, "set EVOFORGE_CACHE to a folder that can be written")
+    return Finding("cache", "ok", str(folder))
+
+
+def _store(url: str) -> Finding:
+    if not url.startswith("sqlite:///"):
+        return Finding("store", "ok", url.partition("@")[2] or url.partition(":")[0])
+    path = Path(url.removeprefix("sqlite:///").split("?")[0])
+    problem = _writable(path.resolve().parent)
+    if not problem and path.exists() and not os.access(path, os.W_OK):
+        problem = f"{path} is read-only"
+    if problem:
+        return Finding("store", "fail", problem, "run in a folder that can be written, or give --store sqlite:///PATH")
+    return Finding("store", "ok", f"{path} ({'exists' if path.exists() else 'will be made'})")

@@ -1,0 +1,134 @@
+"""Printing: one JSON object, small tables, one-sentence errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = [
+    "EXIT_INTERRUPTED",
+    "EXIT_MISUSE",
+    "Column",
+    "cell_text",
+    "clock_text",
+    "console",
+    "emit",
+    "fail",
+    "ms_text",
+    "number_text",
+    "params_text",
+    "speedup_text",
+    "table",
+]
+
+EXIT_MISUSE = 2
+EXIT_INTERRUPTED = 130
+_MIN_TABLE_WIDTH = 100
+
+
+def plain(value: Any) -> Any:
+    """`value` as strict JSON data: NaN and infinities become null, records and sets become lists or objects."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str | int | bool) or value is None:
+        return str(value) if isinstance(value, str) else value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Iterable):
+        items = [plain(item) for item in value]
+        return sorted(items) if isinstance(value, set | frozenset) else items
+    return str(value)
+
+
+def emit(value: Mapping[str, Any]) -> None:
+    """Prints the command's one JSON object."""
+    print(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def fail(kind: str, message: str, as_json: bool, status: int) -> int:
+    """Says what went wrong, on stderr in one sentence, or as JSON on stdout; returns `status`."""
+    if as_json:
+        emit({"error": {"type": kind, "message": message}})
+    else:
+        print(f"evoforge: {message}", file=sys.stderr)
+    return status
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A rich console that never wraps a table below what it needs when the output is a file or a pipe."""
+    from rich.console import Console
+
+    made = Console(stderr=stderr, highlight=False)
+    if not made.is_terminal:
+        made = Console(stderr=stderr, highlight=False, width=max(made.width, _MIN_TABLE_WIDTH))
+    return made
+
+
+Column = tuple[str, Callable[[Mapping[str, Any]], str]]
+
+
+def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], *, title: str = "", numeric: Sequence[str] = ()) -> None:
+    """Prints `rows`. On a narrow terminal the columns at the end fall away until the rest fits."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    out = console()
+    cells = [[Text(render(row)) for _, render in columns] for row in rows]
+    widths = [max([len(name), *(len(line[i]) for line in cells)]) for i, (name, _) in enumerate(columns)]
+    shown = len(columns)
+    while shown > 2 and sum(widths[:shown]) + 2 * shown > out.width:
+        shown -= 1
+    made = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for name, _ in columns[:shown]:
+        made.add_column(name, justify="right" if name in numeric else "left", overflow="fold")
+    for line in cells:
+        made.add_row(*line[:shown])
+    out.print(made)
+    if shown < len(columns):
+        print(f"(narrow terminal: {', '.join(name for name, _ in columns[shown:])} left out; --json has everything)")
+
+
+def speedup_text(value: Any) -> str:
+    return "–" if value is None else f"{float(value):.2f}×"
+
+
+def number_text(value: Any, digits: int = 2) -> str:
+    return "–" if value is None else f"{float(value):.{digits}f}"
+
+
+def ms_text(value: Any) -> str:
+    """Milliseconds with three significant digits, in the unit that reads best."""
+    if value is None:
+        return "–"
+    ms = float(value)
+    if ms >= 1000:
+        return f"{ms / 1000:.3g} s"
+    return f"{ms:.3g} ms" if ms >= 1 else f"{ms * 1000:.3g} µs"
+
+
+def cell_text(cell: Any) -> str:
+    return "–" if cell is None else " ".join(str(level) for level in cell)
+
+
+def params_text(params: Mapping[str, Any] | None) -> str:
+    return " ".join(f"{name}={value}" for name, value in (params or {}).items()) or "–"
+
+
+def clock_text(seconds: float | None) -> str:
+    """`1:05`, or `2:03:00` from an hour on."""
+    if seconds is None:
+        return "–"
+    whole = max(int(seconds), 0)
+    hours, rest = divmod(whole, 3600)
+    minutes, left = divmod(rest, 60)
+    return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"

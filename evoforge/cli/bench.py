@@ -1,0 +1,52 @@
+"""`evoforge bench`: measure a campaign's elites again, fresh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from evoforge.cli._options import DEFAULT_STORE, Json, StoreUrl
+
+__all__ = ["bench"]
+
+
+def bench(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: Json = False,
+) -> int:
+    """Measure a campaign's elites again, fresh, beside eager and compiled."""
+    from evoforge.campaign import bench as measure
+    from evoforge.cli._output import cell_text, emit, speedup_text, table
+    from evoforge.cli._progress import Progress
+
+    progress = Progress()
+    with progress:
+        progress.begin(name)
+        found = measure(name, store, observer=progress)
+    if as_json:
+        emit(found)
+        return 0
+    table(
+        sorted(found["rows"], key=lambda row: -(row.get("speedup_best_baseline") or 0.0)),
+        (
+            ("cell", lambda row: cell_text(row["cell"])),
+            ("candidate", lambda row: str(row["candidate"])[:12]),
+            ("claimed", lambda row: speedup_text(row.get("claimed"))),
+            ("fresh", lambda row: speedup_text(row.get("speedup_best_baseline"))),
+            ("95%", interval_text),
+            ("eager", lambda row: speedup_text(row.get("speedup_eager"))),
+            ("compiled", lambda row: speedup_text(row.get("speedup_compiled"))),
+            ("moved", lambda row: str(row.get("moved") or "–")),
+        ),
+        title=f"elites of {name}, measured again",
+        numeric=("claimed", "fresh", "95%", "eager", "compiled"),
+    )
+    return 0
+
+
+def interval_text(row: Mapping[str, Any]) -> str:
+    low, high = row.get("low"), row.get("high")
+    return "–" if low is None or high is None else f"{low:.2f}–{high:.2f}"

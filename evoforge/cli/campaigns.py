@@ -1,0 +1,94 @@
+"""`evoforge campaigns`, `status` and `elites`: what the store holds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from evoforge.cli._options import DEFAULT_STORE, Json, StoreUrl
+
+__all__ = ["campaigns", "elites", "status"]
+
+_Name = Annotated[str, typer.Argument(metavar="NAME")]
+
+
+def campaigns(store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> None:
+    """List the campaigns in the store."""
+    from evoforge.campaign import campaigns as list_campaigns
+    from evoforge.cli._output import emit, speedup_text, table
+
+    rows = list_campaigns(store)
+    if as_json:
+        emit({"campaigns": rows})
+        return
+    if not rows:
+        print(f"no campaigns in {store}; start one with: evoforge run TASK.py")
+        return
+    table(
+        rows,
+        (
+            ("campaign", lambda row: str(row["campaign"])),
+            ("state", lambda row: str(row.get("state", "–"))),
+            ("best", lambda row: speedup_text(row.get("speedup_best_baseline"))),
+            ("evaluations", lambda row: str(row.get("evaluations", "–"))),
+            ("coverage", lambda row: "–" if row.get("coverage") is None else f"{row['coverage']:.0%}"),
+            ("task", lambda row: str(row["task"])),
+            ("target", lambda row: str(row["target"])),
+            ("created", lambda row: str(row.get("created", "–"))),
+        ),
+        numeric=("best", "evaluations", "coverage"),
+    )
+
+
+def status(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Absent: the newest campaign.")] = None,
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: Json = False,
+) -> None:
+    """How a campaign stands."""
+    from evoforge.campaign import status as read_status
+    from evoforge.cli._output import emit
+
+    found = read_status(name or _newest(store), store)
+    if as_json:
+        emit(found)
+        return
+    width = max(len(key) for key in found)
+    for key, value in found.items():
+        print(f"{key.replace('_', ' '):<{width}}  {_value_text(value)}")
+
+
+def elites(name: _Name, store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> None:
+    """The best kernel of every niche of a campaign."""
+    from evoforge.campaign import elites as read_elites
+    from evoforge.cli._output import emit
+    from evoforge.cli._summary import elites_table
+
+    rows = read_elites(name, store)
+    if as_json:
+        emit({"campaign": name, "elites": rows})
+    elif rows:
+        elites_table(rows)
+    else:
+        print(f"{name} has no elite yet; go on with: evoforge resume {name}")
+
+
+def _newest(store: str) -> str:
+    from evoforge.campaign import campaigns as list_campaigns
+    from evoforge.errors import NotFoundError
+
+    rows = list_campaigns(store)
+    if not rows:
+        raise NotFoundError(f"expected a campaign in {store}, it holds none; start one with: evoforge run TASK.py")
+    return str(rows[-1]["campaign"])
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_value_text(item)}" for key, item in value.items()) or "–"
+    if isinstance(value, list | tuple):
+        return ", ".join(_value_text(item) for item in value) or "–"
+    return "–" if value is None else str(value)

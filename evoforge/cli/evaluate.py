@@ -1,0 +1,98 @@
+"""`evoforge evaluate`: judge one kernel, no campaign."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from evoforge.cli._options import Inputs, Json, Sets, TargetSpec
+from evoforge.errors import UsageError
+
+if TYPE_CHECKING:
+    from evoforge.core import Cell, Evaluation
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    kernel: Annotated[Path, typer.Argument(metavar="KERNEL_FILE")],
+    task: Annotated[str, typer.Option(metavar="TASK.py", help="What the kernel should compute.")],
+    set_: Sets = None,
+    input_: Inputs = None,
+    target: TargetSpec = "cpu",
+    param: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A value for a parameter of the kernel; repeatable."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the inputs.")] = 0,
+    as_json: Json = False,
+) -> int:
+    """Judge one kernel against a task: is it correct, how fast is it, which cell is it in.
+
+    Exits 0 if the kernel is correct, else 1.
+    """
+    from evoforge.campaign import evaluate_kernel
+    from evoforge.cli._output import emit
+    from evoforge.core import Status
+    from evoforge.evaluation.tasks import load_task, parse_set
+
+    if not kernel.is_file():
+        raise UsageError(f"expected a kernel file, there is none at {kernel}; check the path")
+    overrides = dict(parse_set(word) for word in set_ or ())
+    loaded = load_task(task, overrides, tuple(input_ or ()))
+    values = dict(_param(word) for word in param or ())
+    evaluation, cell = evaluate_kernel(kernel, loaded, target, params=values, store_url=None, seed=seed)
+    report = _report(evaluation, cell)
+    if as_json:
+        emit(report)
+    else:
+        _print(report)
+    return 0 if evaluation.status in (Status.CORRECT, Status.UNMEASURED) else 1
+
+
+def _param(text: str) -> tuple[str, int]:
+    name, equals, value = text.partition("=")
+    try:
+        return name.strip(), int(value)
+    except ValueError:
+        raise UsageError(f"expected --param NAME=INTEGER, got {text!r}{'' if equals else ' (no =)'}") from None
+
+
+def _report(evaluation: Evaluation, cell: Cell | None) -> dict[str, Any]:
+    return {
+        "status": str(evaluation.status),
+        "reason": evaluation.reason,
+        "latency_ms": evaluation.latency_ms,
+        "speedup_eager": evaluation.speedup("eager"),
+        "speedup_compiled": evaluation.speedup("compiled"),
+        "speedup_best_baseline": evaluation.speedup(),
+        "roofline_fraction": evaluation.roofline_fraction,
+        "cell": cell,
+        "max_error": evaluation.max_error,
+        "flags": list(evaluation.flags),
+        "candidate": evaluation.candidate,
+        "params": dict(evaluation.params),
+        "seconds": dict(evaluation.seconds),
+        "sandbox": evaluation.sandbox,
+    }
+
+
+def _print(report: dict[str, Any]) -> None:
+    from evoforge.cli._output import cell_text, ms_text, number_text, params_text, speedup_text
+
+    print(f"{report['status']}{': ' + report['reason'] if report['reason'] else ''}")
+    if report["latency_ms"] is not None:
+        print(
+            f"{ms_text(report['latency_ms'])} · eager {speedup_text(report['speedup_eager'])} · "
+            f"compiled {speedup_text(report['speedup_compiled'])} · roofline {number_text(report['roofline_fraction'])}"
+        )
+    if report["max_error"] is not None:
+        print(f"largest error {report['max_error']:.3g}")
+    if report["cell"] is not None:
+        print(f"cell {cell_text(report['cell'])} (tiling, memory, fusion)")
+    if report["params"]:
+        print(f"params {params_text(report['params'])}")
+    if report["flags"]:
+        print(f"flags {' '.join(report['flags'])}")

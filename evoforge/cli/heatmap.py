@@ -1,0 +1,41 @@
+"""`evoforge heatmap`: the archive as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evoforge.cli._options import DEFAULT_STORE, Json, StoreUrl
+
+__all__ = ["heatmap"]
+
+
+def heatmap(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="F.png", help="PNG, SVG or PDF by its ending.")],
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: Json = False,
+) -> None:
+    """Draw a campaign's archive: the best speed-up of every cell."""
+    from evoforge.campaign import elites, status
+    from evoforge.cli._output import emit
+    from evoforge.plots import HeatmapData, save_heatmap
+
+    state = status(name, store)
+    rows = elites(name, store)
+    data = HeatmapData(
+        objectives={tuple(row["cell"]): float(row["objective"]) for row in rows},
+        reachable=frozenset(tuple(cell) for cell in state["reachable_cells"]),
+        task=state["task"],
+        target=state["target"],
+        coverage=float(state["coverage"]),
+        qd_score=float(state["qd_score"]),
+        axes=tuple(state.get("axes", ("tiling", "memory", "fusion"))),
+    )
+    written = save_heatmap(data, output)
+    if as_json:
+        emit({"campaign": name, "path": str(written), "filled": len(data.objectives)})
+    else:
+        print(f"{written}: {len(data.objectives)} elites of {name}")

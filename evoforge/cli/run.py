@@ -1,0 +1,199 @@
+"""`evoforge run` and `evoforge resume`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from evoforge.cli._options import DEFAULT_STORE, Inputs, Json, Sets, StoreUrl
+from evoforge.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from evoforge.campaign import Campaign, Result
+    from evoforge.cli._progress import Progress
+    from evoforge.config import CampaignConfig
+
+__all__ = ["resume", "run"]
+
+
+def run(
+    subject: Annotated[str, typer.Argument(metavar="EXPERIMENT.yaml|TASK.py|pkg.mod:Class")],
+    target: Annotated[str | None, typer.Option(metavar="SPEC", help="cpu, cpu:threads=1 … [default: cpu]")] = None,
+    language: Annotated[str | None, typer.Option(help="[default: cpp]")] = None,
+    set_: Sets = None,
+    input_: Inputs = None,
+    from_: Annotated[
+        list[str] | None, typer.Option("--from", metavar="KERNEL_FILE", help="A kernel of yours as a seed; repeatable.")
+    ] = None,
+    evals: Annotated[int | None, typer.Option(help="Stop after so many evaluations.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes. [default: 3]")] = None,
+    seed: Annotated[int | None, typer.Option(help="[default: 0]")] = None,
+    workers: Annotated[int | None, typer.Option(help="Proposals in flight. [default: 4]")] = None,
+    name: Annotated[str | None, typer.Option(help="The campaign's name. [default: <stem>-<n>]")] = None,
+    store: StoreUrl = DEFAULT_STORE,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, print the campaign, run nothing.")] = False,
+    replay: Annotated[
+        str | None, typer.Option(metavar="STORE", help="Take evaluations from this store instead of measuring.")
+    ] = None,
+    replay_extend: Annotated[bool, typer.Option("--replay-extend", help="With --replay: measure what is missing.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Search for faster kernels for a task: a campaign file, a task file or a class of yours.
+
+    Options override the file. Ctrl-C stops; `evoforge resume NAME` goes on without loss.
+    """
+    if replay_extend and replay is None:
+        raise UsageError("--replay-extend needs --replay STORE, got no --replay; name the store to read from")
+    changes = {
+        "target": target,
+        "language": language,
+        "set": _overrides(set_),
+        "inputs": tuple(input_) if input_ else None,
+        "from": tuple(from_) if from_ else None,
+        "seed": seed,
+        "workers": workers,
+        "name": name,
+    }
+    limits = {"evals": evals, "minutes": minutes}
+    configs = [_merge(config, changes, limits) for config in _configs(subject, target, language)]
+    if name and len(configs) > 1:
+        raise UsageError(f"--name fits one campaign, {subject} describes {len(configs)}; set 'name' in the file instead")
+    if dry_run:
+        return _print_plan(configs, store, as_json)
+
+    from evoforge.campaign import Campaign
+
+    _check_folder(store)
+    makers = [
+        lambda config=config: Campaign.create(config, store, replay=replay, replay_extend=replay_extend)
+        for config in configs
+    ]
+    return _search(makers, store, as_json)
+
+
+def resume(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: Json = False,
+) -> int:
+    """Go on with a campaign where it stopped, however it stopped."""
+    from evoforge.campaign import Campaign
+
+    return _search([lambda: Campaign.resume(name, store)], store, as_json)
+
+
+def _configs(subject: str, target: str | None, language: str | None) -> list[CampaignConfig]:
+    """A campaign file's grid, narrowed by --target and --language; or one campaign on a bare task."""
+    from evoforge.config import CampaignConfig, load_config
+
+    if Path(subject).suffix not in (".yaml", ".yml"):
+        return [CampaignConfig(task=subject)]
+    configs = load_config(subject)
+    for key, value in (("target", target), ("language", language)):
+        if value is not None:  # the option replaces the whole list, so that axis of the grid collapses
+            first = getattr(configs[0], key)
+            configs = [config for config in configs if getattr(config, key) == first]
+    return configs
+
+
+def _overrides(words: Sequence[str] | None) -> dict[str, Any] | None:
+    if not words:
+        return None
+    from evoforge.evaluation.tasks import parse_set
+
+    return dict(parse_set(word) for word in words)
+
+
+def _merge(config: CampaignConfig, changes: dict[str, Any], limits: dict[str, Any]) -> CampaignConfig:
+    """`config` with the command line's options laid over it, validated again."""
+    from pydantic import ValidationError
+
+    data = config.model_dump(by_alias=True)
+    for key, value in changes.items():
+        if value is not None:
+            data[key] = {**data["set"], **value} if key == "set" else value
+    given = {key: value for key, value in limits.items() if value is not None}
+    data["budget"] = {**data["budget"], **given}
+    if set(given) == {"evals"} and "budget" not in config.model_fields_set:
+        data["budget"]["minutes"] = None  # a bare task with --evals alone is meant to reach them
+    try:
+        return type(config).model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = str(first["loc"][-1])
+        raise ConfigError(f"option --{where}: {first['msg'].lower()}, got {first.get('input')!r}") from error
+
+
+def _check_folder(store: str) -> None:
+    """Makes the default store's folder, so that a read-only place is named before anything is spent."""
+    prefix = "sqlite:///"
+    if not store.startswith(prefix) or ":memory:" in store:
+        return
+    folder = Path(store.removeprefix(prefix).split("?")[0]).parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"expected a folder for the store that can be written, {folder.resolve()} cannot be made "
+            f"({error.strerror}); run in another folder or give --store sqlite:///PATH"
+        ) from error
+
+
+def _print_plan(configs: list[CampaignConfig], store: str, as_json: bool) -> int:
+    """Loads every task and target, so that a mistake shows; measures and stores nothing."""
+    from evoforge.cli._output import emit
+    from evoforge.evaluation.targets import resolve_target
+    from evoforge.evaluation.tasks import load_task
+
+    plans = []
+    for config in configs:
+        task = load_task(config.task, config.set, config.inputs)
+        resolve_target(config.target)
+        for kernel in config.from_:
+            if not Path(kernel).is_file():
+                raise UsageError(f"--from expects a kernel file, there is none at {kernel}; check the path")
+        plan = config.model_dump(by_alias=True, mode="json")
+        plans.append({**plan, "workloads": [workload.name for workload in task.workloads], "store": store})
+    if as_json:
+        emit({"campaigns": plans})
+        return 0
+    import yaml
+
+    print("# nothing was run; without --dry-run this would start:")
+    print(yaml.safe_dump_all(plans, sort_keys=False).rstrip())
+    return 0
+
+
+def _search(makers: Sequence[Callable[[], Campaign]], store: str, as_json: bool) -> int:
+    """Runs the campaigns one after the other; prints each result as it ends."""
+    from evoforge.cli._output import emit
+    from evoforge.cli._progress import Progress
+    from evoforge.cli._summary import print_result
+
+    results: list[Result] = []
+    for make in makers:
+        progress = Progress()
+        try:
+            with progress:
+                campaign = make()
+                progress.begin(campaign.name)
+                results.append(campaign.run(progress))
+        except KeyboardInterrupt:
+            return _interrupted(progress, as_json)
+        if not as_json:
+            print_result(results[-1], store)
+    if as_json:
+        objects = [result.to_json() for result in results]
+        emit(objects[0] if len(objects) == 1 else {"campaigns": objects})
+    return max(result.exit_code for result in results)
+
+
+def _interrupted(progress: Progress, as_json: bool) -> int:
+    from evoforge.cli._output import EXIT_INTERRUPTED, fail
+
+    how = f"go on with: evoforge resume {progress.name}" if progress.name else "nothing was stored yet"
+    return fail("Interrupted", f"interrupted; {how}", as_json, EXIT_INTERRUPTED)

@@ -1,0 +1,36 @@
+"""`evoforge tasks check`: is a task fit to be searched?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from evoforge.cli._options import Inputs, Json, Sets, TargetSpec
+
+__all__ = ["check"]
+
+
+def check(
+    task: Annotated[str, typer.Argument(metavar="TASK.py|pkg.mod:Class")],
+    set_: Sets = None,
+    input_: Inputs = None,
+    target: TargetSpec = "cpu",
+    as_json: Json = False,
+) -> int:
+    """Check that a task accepts itself and rejects wrong answers. Exits 1 if it is unfit."""
+    from evoforge.campaign import check_task
+    from evoforge.cli._output import emit
+    from evoforge.evaluation.tasks import load_task, parse_set
+
+    loaded = load_task(task, dict(parse_set(word) for word in set_ or ()), tuple(input_ or ()))
+    found = check_task(loaded, target)
+    fit = bool(found["fit"])
+    if as_json:
+        emit(found)
+        return 0 if fit else 1
+    for row in found["checks"]:
+        mark = "ok " if row["ok"] else "BAD"
+        print(f"{mark} {row['workload']}: {row['check']}{': ' + row['reason'] if row.get('reason') else ''}")
+    print(f"{loaded.name} is {'fit to be searched' if fit else 'unfit: mend what is marked BAD'}")
+    return 0 if fit else 1

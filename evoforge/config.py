@@ -1,0 +1,150 @@
+"""Campaign files: what a user may write, checked before anything is spent."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from evoforge.errors import ConfigError, UnsupportedError
+
+__all__ = ["Budget", "CampaignConfig", "CampaignFile", "load_config"]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Budget(_Model):
+    """What may be spent; the first limit reached stops. None: no limit. `usd` 0 forbids paid calls."""
+
+    minutes: float | None = Field(default=None, gt=0)
+    evals: int | None = Field(default=None, gt=0)
+    usd: float = Field(default=0.0, ge=0)
+
+
+class _MetaPrompts(_Model):
+    pool: str = "default"
+    evolve_every: int = Field(default=20, ge=0)
+
+
+class _Archive(_Model):
+    axes: tuple[str, ...] = ("tiling", "memory", "fusion")
+
+
+class _Tuning(_Model):
+    trials: int = Field(default=16, ge=0)
+
+
+class _Judge(_Model):
+    sandbox: Literal["strict", "basic", "none"] = "basic"
+
+
+class _Common(_Model):
+    baseline: Literal["best", "eager", "compiled"] = "best"
+    budget: Budget = Budget(minutes=3)
+    from_: tuple[str, ...] = Field(default=(), alias="from")
+    emitters: tuple[str, ...] = ("generator",)
+    meta_prompts: _MetaPrompts = _MetaPrompts()
+    archive: _Archive = _Archive()
+    tuning: _Tuning = _Tuning()
+    judge: _Judge = _Judge()
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    workers: int = Field(default=4, ge=1, le=64)
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class CampaignConfig(_Common):
+    """One campaign: one task on one target in one language.
+
+    `workers` bounds the proposals in flight; it belongs to the search (ticket t reads only outcomes
+    of tickets at most t − workers), so it is part of what makes a campaign reproducible.
+    """
+
+    name: str | None = None
+    task: str
+    set: Mapping[str, Any] = {}
+    inputs: tuple[str, ...] = ()
+    target: str = "cpu"
+    language: str = "cpp"
+
+
+class CampaignFile(_Common):
+    """A campaign file as written: a grid of tasks, targets and languages."""
+
+    name: str | None = None
+    tasks: tuple[str, ...] = Field(min_length=1)
+    set: Mapping[str, Any] = {}
+    inputs: tuple[str, ...] = ()
+    targets: tuple[str, ...] = Field(default=("cpu",), min_length=1)
+    languages: tuple[str, ...] = Field(default=("cpp",), min_length=1)
+    models: tuple[Mapping[str, Any], ...] = ()
+
+
+def load_config(path: str | Path) -> list[CampaignConfig]:
+    """Reads a campaign file; one config per task × target × language.
+
+    Task and kernel paths are relative to the file. With more than one combination the names get the
+    task's stem and the target appended.
+
+    Raises:
+        ConfigError: not YAML, an unknown key (with the nearest right one), a wrong value.
+    """
+    import yaml
+
+    path = Path(path)
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"expected a campaign file at {path}, got: {error.strerror}; check the path") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must be a mapping with at least the key 'tasks', got {type(data).__name__}")
+    try:
+        file = CampaignFile.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {_explain(error)}") from error
+    if file.models:
+        raise UnsupportedError(f"{path}: 'models' is not covered by this version; remove it to search with the generator")
+    combinations = [(t, g, lang) for t in file.tasks for g in file.targets for lang in file.languages]
+    common = file.model_dump(by_alias=True, exclude={"name", "tasks", "targets", "languages", "models", "from_"})
+    common["from"] = tuple(str(path.parent / kernel) for kernel in file.from_)
+    configs = []
+    for task, target, language in combinations:
+        name = file.name
+        if name and len(combinations) > 1:
+            name = "-".join([name, Path(task).stem, *([target] if len(file.targets) > 1 else [])])
+        where = task if _is_entry(task) else str(path.parent / task)
+        configs.append(CampaignConfig(name=name, task=where, target=target, language=language, **common))
+    return configs
+
+
+def _is_entry(task: str) -> bool:
+    return ":" in task and not task.endswith(".py")
+
+
+_KEYS: dict[tuple[str, ...], type[BaseModel]] = {
+    (): CampaignFile,
+    ("budget",): Budget,
+    ("meta_prompts",): _MetaPrompts,
+    ("archive",): _Archive,
+    ("tuning",): _Tuning,
+    ("judge",): _Judge,
+}
+
+
+def _explain(error: ValidationError) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] != "extra_forbidden":
+        return f"key '{where}': {first['msg'].lower()}, got {first.get('input')!r}"
+    model = _KEYS[tuple(str(part) for part in first["loc"][:-1])]
+    known = [field.alias or name for name, field in model.model_fields.items()]
+    near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(known)}"
+    return f"unknown key '{where}'; {hint}"

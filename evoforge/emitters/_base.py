@@ -1,0 +1,199 @@
+"""What an emitter reads, proposes and learns from.
+
+An emitter is asked under a ticket and may be told the ticket's outcome late, in any order, or
+never; one that learns keeps only sums that do not depend on the order of `tell`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, MetaPrompt, Params, Status, Strategy
+
+__all__ = [
+    "AXES",
+    "Emitter",
+    "Outcome",
+    "Proposal",
+    "SearchView",
+    "Space",
+    "distance",
+    "evolvable",
+    "first_new",
+]
+
+AXES = ("tiling", "memory", "fusion")
+"""Names of the default descriptor's axes, in the order of a cell's entries."""
+
+RETRIES = 16
+"""Genomes tried before an emitter gives up on finding a kernel that was not tried yet."""
+
+Genome = Mapping[str, Any]
+
+
+class Space(Protocol):
+    """The schedule space of one task on one target, as emitters use it."""
+
+    def sample(self, rng: np.random.Generator, strategy: Strategy) -> Genome:
+        """A fresh genome."""
+
+    def mutate(self, genome: Genome, rng: np.random.Generator, strategy: Strategy) -> Genome:
+        """A neighbour of `genome`."""
+
+    def cross(self, a: Genome, b: Genome, rng: np.random.Generator, strategy: Strategy) -> Genome:
+        """Decisions of both parents, mixed."""
+
+    def aim(self, cell: Cell, rng: np.random.Generator, strategy: Strategy, near: Genome | None) -> Genome | None:
+        """A genome that implies `cell`, taking what it can from `near`; None if none was found."""
+
+    def implied_cell(self, genome: Genome, params: Params | None = None) -> Cell:
+        """The cell that the decisions imply, before anything is built."""
+
+    def reachable(self, rng: np.random.Generator) -> frozenset[Cell]:
+        """Every cell that some genome implies."""
+
+    def render(self, genome: Genome) -> str:
+        """The source, parameter header included."""
+
+    def default(self, rng: np.random.Generator) -> Genome:
+        """A safe, plain good schedule."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A kernel that an emitter wants judged.
+
+    `parent_cells` are the cells its parents were elites of, in the order of `candidate.parents`.
+    `target_cell` is where the emitter wants to land (None: anywhere). `params_hint` are parameter
+    values that won on the first parent; they may name parameters that this kernel does not have.
+    """
+
+    candidate: Candidate
+    operator: str
+    emitter: str
+    meta_prompt: str | None = None
+    parent_cells: tuple[Cell, ...] = ()
+    target_cell: Cell | None = None
+    params_hint: Params = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a proposal.
+
+    `statuses` are those of all its trials, in order; `evaluation` is its best trial (None if none
+    was correct); `placement` what the archive did (None if nothing was confirmed); `gain` the
+    increase of the QD score, zero or more; `cost_s` recorded seconds of every process that worked on
+    it; `cost_usd` what was paid for it; `cell` where it landed (None: nowhere).
+    """
+
+    proposal: Proposal
+    ticket: int
+    statuses: tuple[Status, ...]
+    evaluation: Evaluation | None = None
+    placement: AddStatus | None = None
+    gain: float = 0.0
+    cost_s: float = 0.0
+    cell: Cell | None = None
+    cost_usd: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.gain >= 0 or not self.cost_s >= 0 or not self.cost_usd >= 0:
+            raise ValueError(
+                f"an outcome's gain and costs must be zero or more, got gain {self.gain!r}, "
+                f"{self.cost_s!r} s, {self.cost_usd!r} USD"
+            )
+
+    @property
+    def valid(self) -> bool:
+        """Whether any trial computed the right thing."""
+        return any(status.correct for status in self.statuses)
+
+
+@dataclass(frozen=True)
+class SearchView:
+    """All that an emitter may read: a snapshot of the archive and of what was tried.
+
+    `attempts` counts per cell the proposals that aimed at it; `tried` holds ids of candidates.
+    """
+
+    space: Space
+    elites: Mapping[Cell, tuple[Elite, Candidate]] = field(default_factory=dict)
+    reachable: frozenset[Cell] = frozenset()
+    tried: AbstractSet[str] = frozenset()
+    attempts: Mapping[Cell, int] = field(default_factory=dict)
+    axes: tuple[str, ...] = AXES
+
+
+@runtime_checkable
+class Emitter(Protocol):
+    """A source of candidates: generator or model."""
+
+    @property
+    def name(self) -> str:
+        """Names it to the bandit; equals the operator for generator emitters."""
+
+    def ready(self, view: SearchView) -> bool:
+        """Whether `ask` can succeed at all: an operator on two parents needs two elites."""
+
+    def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal | None:
+        """A proposal that is not in `view.tried`, or None when none was found."""
+
+    def tell(self, outcome: Outcome) -> None:
+        """Learns from an outcome of a proposal of its own; repeated tickets count once."""
+
+
+def distance(a: Cell, b: Cell) -> int:
+    """Steps along the axes between two cells (L1)."""
+    return sum(abs(x - y) for x, y in zip(a, b, strict=True))
+
+
+def evolvable(view: SearchView) -> list[Cell]:
+    """Sorted cells whose elite has a genome; imported kernels have none and cannot be mutated."""
+    return sorted(cell for cell, (_, candidate) in view.elites.items() if candidate.genome is not None)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A genome before it is rendered, with everything else a proposal needs."""
+
+    genome: Genome
+    parent_cells: tuple[Cell, ...] = ()
+    target_cell: Cell | None = None
+
+
+def first_new(name: str, drafts: Iterator[Draft | None], view: SearchView, meta_prompt: MetaPrompt) -> Proposal | None:
+    """The first of at most `RETRIES` drafts whose rendered source is not known yet.
+
+    None in `drafts` is an attempt that found nothing. Operators and emitters of the generator
+    family share one name.
+    """
+    for _, draft in zip(range(RETRIES), drafts, strict=False):
+        if draft is None:
+            continue
+        parents = [view.elites[cell] for cell in draft.parent_cells]
+        candidate = Candidate(
+            language="cpp",
+            source=view.space.render(draft.genome),
+            genome=draft.genome,
+            parents=tuple(parent.id for _, parent in parents),
+            operator=name,
+            meta_prompt=meta_prompt.ref,
+            licence="Apache-2.0",
+        )
+        if candidate.id not in view.tried:
+            return Proposal(
+                candidate=candidate,
+                operator=name,
+                emitter=name,
+                meta_prompt=meta_prompt.ref,
+                parent_cells=draft.parent_cells,
+                target_cell=draft.target_cell,
+                params_hint=dict(parents[0][0].params) if parents else {},
+            )
+    return None

@@ -1,0 +1,51 @@
+"""A chosen cell first, then a schedule that implies it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from evoforge.core import Cell, MetaPrompt
+from evoforge.emitters._base import Draft, Outcome, Proposal, SearchView, distance, evolvable, first_new
+from evoforge.emitters.selection import Selection
+
+__all__ = ["AimEmitter"]
+
+_FROM_ELITE = 0.75  # share of attempts that start from the nearest elite, the rest from nothing
+
+
+class AimEmitter:
+    """Aims at an empty or weak reachable cell, mostly from the nearest elite."""
+
+    name = "aim"
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+
+    def ready(self, view: SearchView) -> bool:
+        return bool(view.reachable)
+
+    def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal | None:
+        return first_new(self.name, self._drafts(view, meta_prompt, rng), view, meta_prompt)
+
+    def _drafts(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Iterator[Draft | None]:
+        while True:
+            target = self._selection.target(view, meta_prompt.strategy, rng)
+            if target is None:
+                return
+            near = _nearest(view, target) if rng.random() < _FROM_ELITE else None
+            start = None if near is None else view.elites[near][1].genome
+            genome = view.space.aim(target, rng, meta_prompt.strategy, start)
+            yield None if genome is None else Draft(genome, () if near is None else (near,), target)
+
+    def tell(self, outcome: Outcome) -> None:
+        self._selection.tell(outcome)
+
+
+def _nearest(view: SearchView, target: Cell) -> Cell | None:
+    """The elite fewest steps away; ties go to the higher objective, then to the lower cell."""
+    cells = evolvable(view)
+    if not cells:
+        return None
+    return min(cells, key=lambda cell: (distance(cell, target), -view.elites[cell][0].objective, cell))

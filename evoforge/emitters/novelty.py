@@ -1,0 +1,206 @@
+"""Is it new? Asked before anything is paid, cheapest question first.
+
+Exact id, then the normalised syntax tree (comments, spacing and the names of what the file itself
+declares are gone), then the compiled text section. The values and choices of declared parameters
+stay in the second: the same loops over other choices are another template.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evoforge.core import Candidate, Params
+
+__all__ = ["NoveltyGate", "Twin", "normalised_hash"]
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|(\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')", re.DOTALL)
+_TOKEN = re.compile(r"\"(?:\\.|[^\"\\])*\"|[A-Za-z_]\w*|[\w.]+|\S")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_HEADER = re.compile(r"^\s*//\s*evoforge:\s*(param|require)\s+(.*?)\s*$", re.MULTILINE)
+# The ABI's accessors take a type as their first argument, which is no C++ expression; written as
+# templates they parse.
+_ACCESSOR = re.compile(r"\bEVO_(IN|CST|OUT)\s*\(\s*([A-Za-z_][\w:]*)\s*,")
+_KEEP = re.compile(r"evo_|EVO_")
+_NAMES = {"identifier", "type_identifier", "field_identifier", "namespace_identifier", "statement_identifier"}
+_SCOPES = {
+    "compound_statement", "for_statement", "for_range_loop", "function_definition", "lambda_expression",
+    "if_statement", "while_statement", "template_declaration", "preproc_function_def",
+}  # fmt: skip
+_WHOLE = {"preproc_arg", "string_literal", "char_literal", "raw_string_literal"}
+_TYPE_PARAMETERS = {"type_parameter_declaration", "optional_type_parameter_declaration"}
+_PASS_ON = {"reference_declarator", "parenthesized_declarator", "structured_binding_declarator"}
+_DECLARED_BY_NAME = {
+    "preproc_def", "preproc_function_def", "struct_specifier", "class_specifier", "enum_specifier",
+    "union_specifier", "enumerator", "alias_declaration", "namespace_definition", "concept_definition",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Twin:
+    """The known candidate that a new one repeats, and what gave it away: id, tree or object."""
+
+    candidate: str
+    level: str
+
+
+class NoveltyGate:
+    """Remembers what was tried. Pure memory: telling a store's candidates again restores it."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._trees: dict[str, str] = {}
+        self._objects: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}
+
+    def twin(self, candidate: Candidate) -> Twin | None:
+        """The known candidate with this text or this syntax tree; None if it is new."""
+        if candidate.id in self._ids:
+            return Twin(candidate.id, "id")
+        known = self._trees.get(self._tree(candidate))
+        return Twin(known, "tree") if known else None
+
+    def add(self, candidate: Candidate) -> None:
+        """From now on it is known; the first of several equal trees stays their name."""
+        self._ids.add(candidate.id)
+        self._trees.setdefault(self._tree(candidate), candidate.id)
+
+    def object_twin(self, candidate: Candidate, text_hash: str, params: Params | None = None) -> Twin | None:
+        """Another candidate that compiled to the same text section; remembers this one otherwise.
+
+        `params` are values that the object still reads at run time (none when all are macros).
+        """
+        key = (text_hash, tuple(sorted((params or {}).items())))
+        known = self._objects.setdefault(key, candidate.id)
+        return Twin(known, "object") if known != candidate.id else None
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Ids of everything added."""
+        return frozenset(self._ids)
+
+    def _tree(self, candidate: Candidate) -> str:
+        return normalised_hash(candidate.source, candidate.language)
+
+
+def normalised_hash(source: str, language: str = "cpp") -> str:
+    """sha256 of the source without comments, spacing and chosen names.
+
+    Names that the file declares are numbered in order of declaration, scope by scope; all others
+    (intrinsics, library functions, the ABI's ``evo_*`` and ``EVO_*``) are kept. C++ that does not
+    parse is hashed without comments and with spacing collapsed, other languages as they stand.
+    """
+    if language not in ("cpp", "cuda"):
+        return hashlib.sha256(f"{language}\0{source}".encode()).hexdigest()
+    header = _HEADER.findall(source)
+    code = _strip_comments(source)
+    tokens = _tree_tokens(code, header)
+    if tokens is None:
+        tokens = [*itertools.chain(*header), *_TOKEN.findall(code)]
+    return hashlib.sha256("\0".join([language, *tokens]).encode()).hexdigest()
+
+
+def _strip_comments(source: str) -> str:
+    return _COMMENT.sub(lambda found: found.group(1) or " ", source)
+
+
+@functools.cache
+def _parser() -> Any:
+    import tree_sitter
+    import tree_sitter_cpp
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
+
+
+def _tree_tokens(code: str, header: Sequence[tuple[str, str]]) -> list[str] | None:
+    """The normalised tokens, or None where the text does not parse."""
+    tree = _parser().parse(_ACCESSOR.sub(r"EVO_\1<\2>(", code).encode())
+    if tree.root_node.has_error:
+        return None
+    writer = _Writer()
+    for kind, text in header:
+        if kind == "param" and (name := _WORD.match(text)):
+            writer.bind(name.group())
+    for kind, text in header:
+        writer.tokens.append(f"@{kind}")
+        writer.text(text)
+    writer.visit(tree.root_node, declaring=False)
+    return writer.tokens
+
+
+class _Writer:
+    """Walks the tree in reading order and writes tokens, renaming what is declared on the way."""
+
+    def __init__(self) -> None:
+        self.tokens: list[str] = []
+        self._scopes: list[dict[str, str]] = [{}]
+        self._bound_outside: set[int] = set()
+        self._count = 0
+
+    def bind(self, name: str) -> None:
+        """Declares `name` in the innermost scope, unless it is the ABI's or declared there already."""
+        if not _KEEP.match(name) and name not in self._scopes[-1]:
+            self._scopes[-1][name] = f"${self._count}"
+            self._count += 1
+
+    def text(self, text: str) -> None:
+        """Raw text (macro bodies, pragmas, headers), token by token."""
+        self.tokens += [self._lookup(token) for token in _TOKEN.findall(text)]
+
+    def visit(self, node: Any, declaring: bool) -> None:
+        """Writes `node`; `declaring` says that the name in it is being declared, not used."""
+        if node.child_count == 0 or node.type in _WHOLE:
+            self._leaf(node, declaring)
+            return
+        if node.type in _SCOPES:
+            self._bind_outside(node)
+            self._scopes.append({})
+        for index, child in enumerate(node.children):
+            self.visit(child, _declares(node, node.field_name_for_child(index), child, declaring))
+        if node.type in _SCOPES:
+            self._scopes.pop()
+        if node.type.startswith("preproc_"):
+            self.tokens.append("@end")
+
+    def _bind_outside(self, node: Any) -> None:
+        """The name of a function or macro belongs to the scope around it, its parameters to its own."""
+        inner = node if node.type == "function_definition" else None
+        while inner is not None and inner.type not in _NAMES:
+            inner = inner.child_by_field_name("declarator")
+        if node.type == "preproc_function_def":
+            inner = node.child_by_field_name("name")
+        if inner is not None:
+            self.bind(inner.text.decode())
+            self._bound_outside.add(inner.id)
+
+    def _leaf(self, node: Any, declaring: bool) -> None:
+        text = node.text.decode()
+        if node.type == "preproc_arg":
+            self.text(text)
+        elif node.type in _NAMES:
+            if declaring and node.id not in self._bound_outside:
+                self.bind(text)
+            self.tokens.append(self._lookup(text))
+        elif text.strip():
+            self.tokens.append(text)
+
+    def _lookup(self, name: str) -> str:
+        for table in reversed(self._scopes):
+            if name in table:
+                return table[name]
+        return name
+
+
+def _declares(node: Any, field: str | None, child: Any, declaring: bool) -> bool:
+    """Whether the name inside `child`, the `field` of `node`, is a declaration."""
+    if field == "declarator" or (field == "name" and node.type in _DECLARED_BY_NAME):
+        return True
+    if node.type == "preproc_params" or (field == "label" and node.type == "labeled_statement"):
+        return True
+    if node.type in _TYPE_PARAMETERS:
+        return bool(child.type == "type_identifier" and field != "default_type")
+    return declaring and field is None and node.type in _PASS_ON

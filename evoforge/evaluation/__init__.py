@@ -1,0 +1,1 @@
+"""How a kernel is judged: tasks, targets, reference processes, builds, runner, verdict."""

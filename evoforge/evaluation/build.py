@@ -1,0 +1,365 @@
+"""From a kernel's text to a screened, linked library, cached by content.
+
+The compiler reads untrusted text: it runs under limits, in an empty folder of its own, with a
+scrubbed environment, and nothing of the text ever reaches a shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from evoforge.core import Signature, Status, Target
+from evoforge.errors import UsageError, WorkerError
+from evoforge.evaluation.busy import BusyClock
+from evoforge.evaluation.screen import ElfObject, screen_object, screen_source
+from evoforge.evaluation.targets import compiler_version, find_compiler
+from evoforge.paths import cache_dir, include_dir, native_dir
+
+__all__ = ["BUILD_TIMEOUT_S", "Builder", "Built", "native_program"]
+
+BUILD_TIMEOUT_S = 30.0
+_MEMORY_BYTES = 4 << 30
+_FILE_BYTES = 64 << 20
+_LOG_BYTES = 4096
+_KEPT_BUILDS = 6000
+_COMPILE = (
+    "-std=gnu++17", "-O3", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros",
+    "-fassociative-math", "-fPIC", "-fvisibility=hidden", "-w", "-fdiagnostics-color=never", "-fmax-errors=10",
+)  # fmt: skip
+# Linking is a step of its own with these flags only: what a kernel's text asks for by pragma, or a
+# caller by extra flags, never makes gcc add the start-up file that turns on FTZ/DAZ in the loader.
+_LINK = ("-shared", "-fopenmp", "-Wl,-z,relro,-z,now,-z,noexecstack")
+_PROTOCOL = "2"
+
+
+@dataclass(frozen=True)
+class Built:
+    """What came of one build. The paths are None unless `status` is CORRECT (it built).
+
+    `log` is what the compiler said, at most about 4 kB, free of paths of this machine. `text_hash`
+    is the sha256 of the object's code: equal for texts that compile to the same thing.
+    """
+
+    status: Status
+    reason: str = ""
+    object_path: Path | None = None
+    library_path: Path | None = None
+    log: str = ""
+    seconds: float = 0.0
+    text_hash: str = ""
+
+
+class Builder:
+    """Builds kernels for one target; safe from parallel threads and processes.
+
+    Raises:
+        MissingToolError: no C++ compiler.
+    """
+
+    def __init__(self, target: Target, *, sandbox: str = "basic", busy: BusyClock | None = None) -> None:
+        self.target = target
+        self.sandbox = sandbox
+        self._compiler = find_compiler()
+        self._version = compiler_version(self._compiler)
+        self._busy = busy or BusyClock()
+        self._objects = _folder("objects")
+        self._header_lock = threading.Lock()
+        self._launch: Path | None = None
+        _prune(self._objects)
+
+    def build(
+        self,
+        source: str,
+        params: Mapping[str, int],
+        signature: Signature | None,
+        *,
+        extra_flags: Sequence[str] = (),
+        baked: bool = True,
+        timeout_s: float = BUILD_TIMEOUT_S,
+    ) -> Built:
+        """One library for one text, parameter values and sizes.
+
+        Args:
+            signature: every tensor's sizes and strides become macros; None: none does.
+            extra_flags: instrumentation of a trusted caller; the object is then not screened again.
+            baked: sizes as literals; otherwise as fields of the call.
+
+        Returns:
+            CORRECT, SCREENED, BUILD_ERROR, BUILD_TIMEOUT, or HARNESS_ERROR when the machine, not
+            the kernel, is at fault.
+        """
+        began = time.perf_counter()
+        refused = screen_source(source)
+        if refused:
+            return Built(Status.SCREENED, refused, seconds=time.perf_counter() - began)
+        flags = [*self.flags, *extra_flags]
+        defines = [f"-D{name}={int(value)}" for name, value in sorted(params.items())]
+        defines += _size_defines(signature, baked) if signature else []
+        key = _digest(
+            _PROTOCOL, self._version, self._machine(), _headers_digest(flags), *flags, "--", *defines, "--", source
+        )
+        home = self._objects / key[:2] / key
+        known = _load(home)
+        if known is None:
+            with self._busy.working():
+                known = self._make(home, source, flags, defines, screen=not extra_flags, timeout_s=timeout_s)
+        return _with_seconds(known, time.perf_counter() - began)
+
+    @property
+    def flags(self) -> list[str]:
+        """The compiler's flags before any kernel's own."""
+        wide = ["-mprefer-vector-width=512"] if self.target.vector_bytes >= 64 else []
+        return [*_COMPILE, f"-march={self.target.isa}", *wide]
+
+    def _machine(self) -> str:
+        return _cpu_digest() if self.target.isa == "native" else ""
+
+    def _make(
+        self, home: Path, source: str, flags: list[str], defines: list[str], *, screen: bool, timeout_s: float
+    ) -> Built:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix="tmp-", dir=self._objects))
+        try:
+            built = self._compile(work, source, flags, defines, screen, timeout_s)
+            if built.status not in (Status.BUILD_TIMEOUT, Status.HARNESS_ERROR):
+                built = _store(built, work, home)
+            return built
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _compile(
+        self, work: Path, source: str, flags: list[str], defines: list[str], screen: bool, timeout_s: float
+    ) -> Built:
+        (work / "kernel.cpp").write_text(source, encoding="utf-8", errors="replace")
+        headers = self._precompiled(flags, timeout_s)
+        deadline = time.monotonic() + timeout_s
+        flags = [headers.name if at and flags[at - 1] == "-include" else flag for at, flag in enumerate(flags)]
+        command = [*flags, f"-I{headers.parent}", f"-I{include_dir()}", *defines, "-c", "kernel.cpp", "-o", "kernel.o"]
+        failed = self._run(command, work, deadline)
+        if failed:
+            return failed
+        try:
+            text_hash = ElfObject((work / "kernel.o").read_bytes()).text_hash()
+            refused = screen_object(work / "kernel.o") if screen else None
+        except (OSError, ValueError) as error:
+            return Built(Status.BUILD_ERROR, f"the compiler's object cannot be read: {error}")
+        if refused:
+            return Built(Status.SCREENED, refused, text_hash=text_hash)
+        failed = self._run([*_LINK, "-o", "kernel.so", "kernel.o", "-lm"], work, deadline)
+        return failed or Built(
+            Status.CORRECT, object_path=work / "kernel.o", library_path=work / "kernel.so", text_hash=text_hash
+        )
+
+    def _run(self, arguments: list[str], work: Path, deadline: float) -> Built | None:
+        """Runs the compiler in `work`; None when it succeeded."""
+        if self._launch is None:
+            self._launch = native_program("launch.c")
+        limits = [str(int(2 * BUILD_TIMEOUT_S)), str(_MEMORY_BYTES), str(_FILE_BYTES), "-"]
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "HOME": str(work), "TMPDIR": str(work)}
+        with (work / "log").open("w+b") as log:
+            process = subprocess.Popen(
+                [self._launch, *limits, self._compiler, *arguments],
+                cwd=work, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+            try:
+                code = process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                return Built(Status.BUILD_TIMEOUT, "the compiler did not finish in time")
+            finally:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            log.seek(0)
+            text = _clean(log.read(1 << 20).decode(errors="replace"), work)
+        if code == 0:
+            return None
+        if code == -signal.SIGXCPU:
+            return Built(Status.BUILD_TIMEOUT, "the compiler used up its processor time", log=text)
+        if code in (125, 126) or "No space left on device" in text:
+            return Built(Status.HARNESS_ERROR, f"the compiler could not work: {_first_error(text)}", log=text)
+        return Built(Status.BUILD_ERROR, _first_error(text) or f"the compiler ended with status {code}", log=text)
+
+    def _precompiled(self, flags: list[str], timeout_s: float) -> Path:
+        """The header to include first (``-include``'s, else evoforge.h), beside which its .gch lies."""
+        given = [Path(flags[at + 1]) for at, flag in enumerate(flags[:-1]) if flag == "-include"]
+        header = given[0] if given else include_dir() / "evoforge.h"
+        if "g++" not in Path(self._compiler).name:
+            return header
+        others = [flag for flag in flags if flag not in ("-include", *map(str, given))]
+        key = _digest(_PROTOCOL, self._version, self._machine(), _headers_digest(flags), str(header), *others)
+        home = cache_dir() / "headers" / key
+        compiled = home / f"{header.name}.gch"
+        with self._header_lock:
+            if compiled.exists():
+                return home / header.name
+            work = Path(tempfile.mkdtemp(prefix="tmp-", dir=_folder("headers")))
+            try:
+                command = [*others, f"-I{include_dir()}", "-x", "c++-header", str(header), "-o", compiled.name]
+                failed = self._run(command, work, time.monotonic() + timeout_s)
+                if failed:
+                    raise WorkerError(
+                        f"expected {header.name} to compile with {self._version}, got: {failed.reason}; "
+                        "is the compiler older than gcc 9, or the installation broken? try: evoforge doctor"
+                    )
+                # -include does not look for NAME.gch unless NAME could be there too.
+                shutil.copyfile(header, work / header.name)
+                (work / "log").unlink()
+                with contextlib.suppress(OSError):  # another process was first
+                    work.rename(home)
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+        return home / header.name
+
+
+def native_program(name: str, *flags: str, shared: bool = False) -> Path:
+    """Compiles one of evoforge's own C sources for this machine, once per source and compiler.
+
+    Args:
+        name: file name in `native_dir()`.
+        flags: further compiler and linker flags.
+        shared: a library to load rather than a program to run.
+
+    Raises:
+        MissingToolError: no compiler.
+        WorkerError: the compiler refused it.
+    """
+    compiler = find_compiler()
+    source = native_dir() / name
+    version = compiler_version(compiler)
+    key = _digest(_PROTOCOL, version, _cpu_digest(), source.read_text(encoding="utf-8"), *flags, str(shared))
+    home = _folder("native") / f"{source.stem}-{key[:24]}{'.so' if shared else ''}"
+    if home.exists():
+        return home
+    handle, temporary = tempfile.mkstemp(dir=home.parent)
+    os.close(handle)
+    kind = ["-shared", "-fPIC"] if shared else []
+    # The language is named for the one file only: libraries that follow are not C.
+    command = [compiler, "-x", "c", "-O3", *kind, "-o", temporary, str(source), "-x", "none", *flags]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, check=False)
+        if done.returncode != 0:
+            raise WorkerError(f"expected {name} to compile with {version}, got: {_first_error(done.stderr)}")
+        Path(temporary).chmod(0o755)
+        Path(temporary).replace(home)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return home
+
+
+def _size_defines(signature: Signature, baked: bool) -> list[str]:
+    defines = []
+    groups = (("in", "in", signature.inputs), ("cst", "cst", signature.constants), ("out", "out", signature.outputs))
+    for name, field, specs in groups:
+        for index, spec in enumerate(specs):
+            for dim in range(len(spec.shape)):
+                for macro, member, value in (("SIZE", "size", spec.shape[dim]), ("STRIDE", "stride", spec.stride[dim])):
+                    text = str(value) if baked else f"(call->{field}[{index}].{member}[{dim}])"
+                    defines.append(f"-DEVO_{macro}_{name}{index}_{dim}={text}")
+    return defines
+
+
+def _folder(name: str) -> Path:
+    path = cache_dir() / name
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+    except OSError as error:
+        raise UsageError(
+            f"expected a folder to keep builds in, cannot write to {path} ({error.strerror}); "
+            "set EVOFORGE_CACHE to a folder that is yours"
+        ) from None
+
+
+def _digest(*parts: str) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode(errors="replace")
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
+
+
+def _headers_digest(flags: Sequence[str]) -> str:
+    """Over every header that a kernel can see, those of ``-include`` too."""
+    extra = [Path(flags[at + 1]) for at, flag in enumerate(flags[:-1]) if flag == "-include"]
+    files = [*sorted(include_dir().glob("*.h")), *extra]
+    return _digest(*(_text_of(path, path.stat().st_mtime_ns) for path in files))
+
+
+@lru_cache(maxsize=64)
+def _text_of(path: Path, modified_ns: int) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@lru_cache
+def _cpu_digest() -> str:
+    """What ``-march=native`` depends on."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    wanted = ("vendor_id", "cpu family", "model", "flags")
+    first = {line.partition(":")[0].strip(): line for line in reversed(lines) if line.startswith(wanted)}
+    return _digest(*(first[name] for name in sorted(first)))
+
+
+def _clean(text: str, work: Path) -> str:
+    text = text.replace(f"{work}/", "").replace(str(include_dir()), "evoforge").replace(str(cache_dir()), "cache")
+    return text if len(text) <= _LOG_BYTES else text[:_LOG_BYTES] + "\n… (cut)"
+
+
+def _first_error(text: str) -> str:
+    for line in text.splitlines():
+        if "error:" in line:
+            return line.strip()[:300]
+    return text.strip().partition("\n")[0][:300]
+
+
+def _store(built: Built, work: Path, home: Path) -> Built:
+    """Moves a finished build to its place; who comes second takes what is there."""
+    for name in os.listdir(work):
+        if name not in ("kernel.o", "kernel.so") or built.status is not Status.CORRECT:
+            (work / name).unlink()
+    row = {"status": built.status, "reason": built.reason, "log": built.log, "text_hash": built.text_hash}
+    (work / "built.json").write_text(json.dumps(row), encoding="utf-8")
+    with contextlib.suppress(OSError):
+        work.rename(home)
+    return _load(home) or built
+
+
+def _load(home: Path) -> Built | None:
+    try:
+        row = json.loads((home / "built.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    status = Status(row["status"])
+    paths = (home / "kernel.o", home / "kernel.so") if status is Status.CORRECT else (None, None)
+    return Built(status, row["reason"], *paths, log=row["log"], text_hash=row["text_hash"])
+
+
+def _with_seconds(built: Built, seconds: float) -> Built:
+    return Built(
+        built.status, built.reason, built.object_path, built.library_path, built.log, seconds, built.text_hash
+    )
+
+
+def _prune(objects: Path) -> None:
+    """Keeps the newest builds, so that a search of weeks does not fill the disk."""
+    homes = [home for home in objects.glob("[0-9a-f][0-9a-f]/*") if re.fullmatch(r"[0-9a-f]{64}", home.name)]
+    if len(homes) <= _KEPT_BUILDS:
+        return
+    with contextlib.suppress(OSError):
+        homes.sort(key=lambda home: home.stat().st_mtime)
+    for home in homes[: len(homes) - _KEPT_BUILDS]:
+        shutil.rmtree(home, ignore_errors=True)

@@ -1,0 +1,100 @@
+"""The time that no kernel can go below: a lower bound from traffic and arithmetic.
+
+Inputs and constants are read once and outputs written once, from as near a cache as the judge's
+rules let them lie in, at the best measured rate of that traffic mix; arithmetic runs at the
+measured peak. What beats the bound clearly did less than the work (EVALUATION: physics).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from evoforge.core import Signature, Target, TensorSpec
+
+__all__ = ["bound_ms", "ring_sets"]
+
+_MIXES = {"read": 0.0, "2:1": 1 / 3, "copy": 0.5, "stream": 0.5, "2:2": 0.5, "write": 1.0}
+"""Measured traffic mix → written share of its bytes."""
+
+_PEAK_OVER_F32 = {"f16": 16.0, "bf16": 16.0}
+"""Matrix units do sixteen times the single-precision rate; a bound must allow for them."""
+
+
+def ring_sets(signature: Signature, target: Target) -> int:
+    """How many input sets the warm measurement cycles through: eight times all L2, at least 2."""
+    return max(2, math.ceil(8 * _l2_total(target) / max(signature.input_bytes, 1)))
+
+
+def bound_ms(signature: Signature, flops: Mapping[str, float], target: Target) -> float | None:
+    """Lower bound of one warm call in milliseconds; None where no ceilings were measured.
+
+    Args:
+        flops: floating-point operations by dtype; integer ones are not counted.
+    """
+    if not target.ceilings:
+        return None
+    return max(_memory_s(signature, target), _arithmetic_s(flops, target)) * 1000.0
+
+
+def _memory_s(signature: Signature, target: Target) -> float:
+    read = _touched(signature.inputs) + _touched(signature.constants)
+    written = _touched(signature.outputs)
+    total = read + written
+    if total == 0:
+        return 0.0
+    share = written / total
+    l2 = _l2_total(target)
+    l3 = l2 + int(target.fingerprint.get("l3_bytes", 0))
+    seconds = 0.0
+    for level, inside in (("l2", 0), ("l3", l2), ("dram", l3)):
+        rate = _rate(target.ceilings, level, share)
+        if rate > 0:
+            seconds = max(seconds, _missed(signature, target, inside) / rate)
+    return seconds
+
+
+def _missed(signature: Signature, target: Target, cache_bytes: float) -> float:
+    """Bytes per call that a cache of that size cannot serve, however well it is managed.
+
+    Constants are used in every call, each of the two output buffers in every second, each input set
+    once per turn of the ring: the cache is best spent in that order (a fractional knapsack).
+    """
+    sets = ring_sets(signature, target)
+    constants, outputs, inputs = (
+        _touched(specs) for specs in (signature.constants, signature.outputs, signature.inputs)
+    )
+    missed, left = 0.0, cache_bytes
+    for copies, nbytes in sorted([(1, constants), (2, outputs), (sets, inputs)]):
+        held = min(left, copies * nbytes)
+        missed += nbytes - held / copies
+        left -= held
+    return missed
+
+
+def _touched(specs: tuple[TensorSpec, ...]) -> int:
+    """Bytes of the elements themselves; holes between strided elements need not be read."""
+    return sum(spec.numel * spec.itemsize for spec in specs)
+
+
+def _rate(ceilings: Mapping[str, float], level: str, written_share: float) -> float:
+    """The best rate among the measured mixes on either side of this one, in bytes/s."""
+    known = [(share, ceilings[f"{mix}/{level}"]) for mix, share in _MIXES.items() if f"{mix}/{level}" in ceilings]
+    below = max((share for share, _ in known if share <= written_share), default=0.0)
+    above = min((share for share, _ in known if share >= written_share), default=1.0)
+    return max((rate for share, rate in known if below <= share <= above), default=0.0)
+
+
+def _arithmetic_s(flops: Mapping[str, float], target: Target) -> float:
+    seconds = 0.0
+    for dtype, count in flops.items():
+        peak = target.ceilings.get(f"flops/{dtype}")
+        if peak is None and dtype in _PEAK_OVER_F32:
+            peak = target.ceilings.get("flops/f32", 0.0) * _PEAK_OVER_F32[dtype]
+        if peak:
+            seconds += count / peak
+    return seconds
+
+
+def _l2_total(target: Target) -> int:
+    return int(target.fingerprint.get("l2_total_bytes", target.l2_bytes * target.threads))

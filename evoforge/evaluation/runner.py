@@ -1,0 +1,300 @@
+"""The judge's side of a kernel's own process (native/runner.c).
+
+A runner holds one kernel and its tensors. It is told to run n calls and answers with a nonce; time
+is taken here, around the pipe. Whatever ends it, `KernelFault` says as a status, and nothing
+survives `close`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import signal
+import struct
+import subprocess
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from evoforge.core import DTYPES, Signature, Status, TensorSpec
+from evoforge.errors import WorkerError
+from evoforge.evaluation.build import native_program
+from evoforge.evaluation.busy import BusyClock
+from evoforge.evaluation.shared import SharedTensors
+from evoforge.evaluation.targets import pinned_cpus
+
+__all__ = ["LEVELS", "KernelFault", "Runner", "RunnerInfo"]
+
+LEVELS = ("none", "basic", "strict")
+"""Sandbox levels in the order of native/runner.c."""
+
+_MAGIC = 0x45564F31
+_HEADER = struct.Struct("<8I2Q")
+_TENSOR = struct.Struct("<2i8q8q4q")
+_COMMAND = struct.Struct("<Q6I")
+_REPLY = struct.Struct("<Q2i2q224s")
+_INFO, _PREPARE, _RUN = 1, 2, 3
+_NO_FILL = 256
+_CODES = list(DTYPES)
+_START_S = 10.0
+_RETURNED, _HARNESS = 1, 7
+_STATUSES = {
+    2: Status.LOAD_ERROR, 3: Status.OUT_OF_BOUNDS, 4: Status.VIOLATION, 5: Status.CRASH, 6: Status.OUT_OF_MEMORY,
+    _HARNESS: Status.HARNESS_ERROR,
+}  # fmt: skip
+
+
+class KernelFault(Exception):
+    """How a kernel failed. It never leaves the evaluation package: the judge makes it an Evaluation."""
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(f"{status}: {reason}")
+        self.status = status
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class RunnerInfo:
+    """What the kernel asks for, in bytes."""
+
+    workspace_bytes: int
+    packed_bytes: int
+
+
+class Runner:
+    """One fresh process with one kernel, its inputs read-only and its two output buffers.
+
+    Args:
+        library: the built kernel.
+        constants: parameters and buffers; None where the signature has none.
+        sets: at least one input set; call i of a batch reads set (start + i) modulo their number.
+        outputs: the two buffers that calls alternate between.
+        sandbox: the level to try for; `sandbox_level` is the one reached.
+        memory_bytes: what the kernel may allocate beside the tensors.
+
+    Raises:
+        KernelFault: the library cannot be loaded, or the kernel failed in answering what it needs.
+        WorkerError: the machine cannot run the runner.
+    """
+
+    def __init__(
+        self,
+        library: Path,
+        signature: Signature,
+        *,
+        constants: SharedTensors | None,
+        sets: Sequence[SharedTensors],
+        outputs: tuple[SharedTensors, SharedTensors],
+        threads: int,
+        sandbox: str = "basic",
+        memory_bytes: int = 2 << 30,
+        timeout_s: float = 10.0,
+        busy: BusyClock | None = None,
+    ) -> None:
+        self._busy = busy or BusyClock()
+        self._killed = ""
+        program = native_program("runner.c", "-fopenmp", "-Wl,--no-as-needed", "-lgomp", "-lm", "-ldl")
+        inputs = [item.read_only_fd() for item in sets]
+        fixed = constants.read_only_fd() if constants is not None else -1
+        written = [os.dup(item.fd) for item in outputs]
+        passed = [fd for fd in (*inputs, fixed, *written) if fd >= 0]
+        command_read, self._command = os.pipe2(os.O_CLOEXEC)
+        self._reply, reply_write = os.pipe2(os.O_CLOEXEC)
+        # What the kernel prints is kept for messages; when the pipe is full the rest is dropped.
+        self._stderr, stderr_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        theirs = [command_read, reply_write]
+        try:
+            self._process = subprocess.Popen(
+                [program, str(library), str(command_read), str(reply_write)],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr_write, cwd="/",
+                pass_fds=[*passed, *theirs], env=_environment(threads), start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            for fd in (self._command, self._reply, self._stderr):
+                os.close(fd)
+            raise WorkerError(f"expected the runner to start, got: {error}; try: evoforge doctor") from None
+        finally:
+            for fd in (*passed, *theirs, stderr_write):
+                os.close(fd)
+        self._finalizer = weakref.finalize(self, _end, self._process, (self._command, self._reply, self._stderr))
+        self._poll = select.poll()
+        self._poll.register(self._reply, select.POLLIN)
+        try:
+            fds = [*inputs, fixed, *written]
+            memory = memory_bytes + threads * (160 << 20)  # thread stacks and allocator arenas are address space
+            layout = _layout(signature, len(sets), fds, threads, LEVELS.index(sandbox), memory, sets, constants, outputs)
+            self.sandbox_level, self.info = self._start(layout, timeout_s)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kills the process and everything in its group; safe to call twice."""
+        self._finalizer()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def run(self, n: int, start: int, *, buffer: int = 0, fill: int | None = None, timeout_s: float = 10.0) -> float:
+        """Seconds that n calls took, from outside.
+
+        Call i reads set (start + i) and writes output buffer (buffer + i) mod 2. `fill` is a byte
+        written over the whole workspace before the first call.
+
+        Raises:
+            KernelFault: it returned an error, crashed, ran out of time or broke a rule.
+        """
+        if n < 0 or start < 0:
+            raise ValueError(f"expected counts of zero or more, got n={n}, start={start}")
+        return self._ask(_RUN, n, start, buffer, _NO_FILL if fill is None else fill, timeout_s)[1]
+
+    def empty(self) -> float:
+        """Seconds of a round trip that calls nothing."""
+        return self._ask(_RUN, 0, 0, 0, _NO_FILL, 10.0)[1]
+
+    def _start(self, layout: tuple[int, bytes], timeout_s: float) -> tuple[str, RunnerInfo]:
+        nonce, body = layout
+        began = time.perf_counter()
+        with contextlib.suppress(BrokenPipeError), self._busy.working():
+            view = memoryview(body)
+            while view:
+                view = view[os.write(self._command, view) :]
+            level = self._answer(nonce, began + timeout_s, loading=True)[1]
+        if self._killed:
+            raise KernelFault(Status.LOAD_ERROR, self._killed)
+        reply, _ = self._ask(_INFO, 0, 0, 0, 0, timeout_s)
+        self._ask(_PREPARE, 0, 0, 0, 0, timeout_s)
+        return LEVELS[level], RunnerInfo(reply[2], reply[3])
+
+    def _ask(
+        self, op: int, n: int, start: int, buffer: int, fill: int, timeout_s: float
+    ) -> tuple[tuple[int, int, int, int], float]:
+        nonce = secrets.randbits(64)
+        command = _COMMAND.pack(nonce, op, n, start, buffer, fill, 0)
+        with self._busy.working():
+            began = time.perf_counter()
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._command, command)
+            reply = self._answer(nonce, began + timeout_s)
+            seconds = time.perf_counter() - began
+        if op == _RUN and reply[2] != n:
+            raise KernelFault(Status.VIOLATION, f"answered for {reply[2]} calls, was asked for {n}")
+        return reply, seconds
+
+    def _answer(self, nonce: int, deadline: float, *, loading: bool = False) -> tuple[int, int, int, int]:
+        """(status, code, a, b) of the reply with this nonce; every other outcome is a fault."""
+        ready = self._poll.poll(max(0.0, deadline - time.perf_counter()) * 1000)
+        if not ready:
+            self._kill()
+            raise KernelFault(Status.TIMEOUT, "did not finish in time")
+        data = os.read(self._reply, _REPLY.size)
+        if len(data) != _REPLY.size:
+            raise self._ended(loading)
+        seen, status, code, a, b, text = _REPLY.unpack(data)
+        reason = text.partition(b"\0")[0].decode(errors="replace")
+        if status == 0 and seen == nonce:
+            return status, code, a, b
+        self._kill()
+        if status == _RETURNED and seen == nonce:
+            raise _returned(code, reason)
+        if status in _STATUSES:
+            raise self._fault(_STATUSES[status], reason)
+        raise KernelFault(Status.VIOLATION, "a forged or stale answer came over the result channel")
+
+    def _ended(self, loading: bool) -> KernelFault:
+        """The channel closed without an answer: what the exit status says."""
+        try:
+            code = self._process.wait(2.0)
+        except subprocess.TimeoutExpired:
+            self._kill()
+            return KernelFault(Status.VIOLATION, "closed the result channel")
+        if code == -signal.SIGKILL:
+            return self._fault(Status.OUT_OF_MEMORY, "killed by the system, most likely for want of memory")
+        if code < 0:
+            return self._fault(Status.CRASH, f"killed by {signal.Signals(-code).name}")
+        if loading:
+            return self._fault(Status.LOAD_ERROR, f"the process ended with status {code} while loading the kernel")
+        return self._fault(Status.VIOLATION, f"the kernel ended its process with status {code}")
+
+    def _fault(self, status: Status, reason: str) -> KernelFault:
+        said = b""
+        with contextlib.suppress(OSError):
+            said = os.read(self._stderr, 4096)
+        lines = said.decode(errors="replace").strip().splitlines()
+        if status is Status.CRASH and any("std::bad_alloc" in line for line in lines):
+            status = Status.OUT_OF_MEMORY
+        last = f"; it printed: {lines[-1][:160]}" if lines else ""
+        return KernelFault(status, reason + last)
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def _returned(code: int, what: str) -> KernelFault:
+    if code == 1:
+        return KernelFault(Status.UNSUPPORTED, f"{what} returned 1: these sizes are outside the kernel's domain")
+    return KernelFault(Status.CRASH, f"{what} returned {code}: the kernel reports an error")
+
+
+def _environment(threads: int) -> dict[str, str]:
+    """Scrubbed; the allocator keeps its memory, as it does for the baselines."""
+    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+    return kept | {
+        "LC_ALL": "C",
+        "OMP_NUM_THREADS": str(threads),
+        "OMP_DYNAMIC": "FALSE",
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    }
+
+
+def _layout(
+    signature: Signature, n_sets: int, fds: Sequence[int], threads: int, level: int, memory_bytes: int,
+    sets: Sequence[SharedTensors], constants: SharedTensors | None, outputs: tuple[SharedTensors, SharedTensors],
+) -> tuple[int, bytes]:  # fmt: skip
+    """(nonce, the bytes that native/runner.c reads first)."""
+    nonce = secrets.randbits(64)
+    cpus = pinned_cpus(threads)
+    counts = (len(signature.inputs), len(signature.constants), len(signature.outputs))
+    parts = [
+        _HEADER.pack(_MAGIC, level, threads, *counts, n_sets, len(cpus), nonce, memory_bytes),
+        struct.pack(f"<{len(cpus)}i{len(fds)}i", *cpus, *fds),
+    ]
+    groups = ((signature.inputs, sets[0]), (signature.constants, constants), (signature.outputs, outputs[0]))
+    for specs, shared in groups:
+        if shared is None:
+            continue
+        for spec, segment in zip(specs, shared.segments, strict=True):
+            place = (segment.start, segment.length, segment.data, segment.nbytes)
+            parts.append(_TENSOR.pack(len(spec.shape), _code(spec), *_eight(spec.shape), *_eight(spec.stride), *place))
+    return nonce, b"".join(parts)
+
+
+def _code(spec: TensorSpec) -> int:
+    return _CODES.index(spec.dtype)
+
+
+def _eight(values: Sequence[int]) -> tuple[int, ...]:
+    return (*values, *([0] * (8 - len(values))))
+
+
+def _end(process: subprocess.Popen[bytes], fds: Sequence[int]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for fd in fds:
+        os.close(fd)

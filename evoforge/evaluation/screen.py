@@ -1,0 +1,207 @@
+"""What a kernel's text and object may not contain: milliseconds, and deadly to most attacks.
+
+The screen is the first of several walls and the cheapest one. It reads the source as text and the
+object as ELF; only a suspicious byte pair in the code is confirmed by a disassembler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ElfObject", "ElfSection", "ElfSymbol", "screen_object", "screen_source"]
+
+_MAX_SOURCE_BYTES = 1 << 20
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_DIRECTIVE = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(\w+)[ \t]*(.*)$", re.M)
+_HEADER = re.compile(r"""^(?:<([\w./+-]+)>|"([\w./+-]+)")\s*$""")
+_SYSTEM_CALLS = (b"\x0f\x05", b"\x0f\x34", b"\xcd\x80")
+_SYSTEM_CALL_TEXT = re.compile(r"\t(syscall|sysenter|int\s+\$0x80)")
+_LOAD_TIME = re.compile(r"^\.(preinit_array|init_array|fini_array|ctors|dtors|init|fini)(\.|$)")
+_IFUNC = 10
+_UNDEFINED = 0
+
+_FORBIDDEN_NAMES = frozenset(
+    # code loaded or made at run time
+    "dlopen dlsym dlvsym dlmopen dladdr dladdr1 dlinfo dl_iterate_phdr mprotect pkey_mprotect mremap memfd_create mmap "
+    "mmap64 munmap shm_open shm_unlink shmat shmget _r_debug "
+    # processes, threads of its own, signals, leaving early
+    "fork vfork _Fork clone clone3 system popen pclose ptrace process_vm_readv process_vm_writev syscall prctl wait "
+    "waitpid wait3 wait4 kill killpg raise tgkill signal sigaction sigprocmask pthread_sigmask sigaltstack sigqueue "
+    "bsd_signal sysv_signal __sysv_signal pthread_create pthread_kill pthread_atfork thrd_create exit _exit _Exit "
+    "quick_exit at_quick_exit atexit on_exit __cxa_thread_atexit_impl daemon setsid setpriority nice sched_setaffinity "
+    "sched_setscheduler pthread_setaffinity_np setrlimit setrlimit64 prlimit prlimit64 alarm setitimer timer_create "
+    # files, sockets, the environment
+    "open open64 openat openat64 __open_2 __open64_2 creat creat64 fopen fopen64 freopen freopen64 fdopen tmpfile "
+    "mkstemp unlink unlinkat remove rename renameat link symlink mkdir rmdir opendir readdir chmod chown truncate "
+    "ftruncate read write pread pwrite pread64 pwrite64 readv writev sendfile splice dup dup2 dup3 pipe pipe2 ioctl "
+    "fcntl fcntl64 close close_range poll ppoll select pselect epoll_create epoll_create1 eventfd socket socketpair "
+    "connect bind listen accept accept4 send sendto sendmsg recv recvfrom recvmsg getaddrinfo gethostbyname getenv "
+    "secure_getenv setenv putenv environ __environ _environ readlink realpath getcwd chdir mount unshare setns chroot "
+    # clocks: a kernel has no use for the time
+    "clock clock_gettime clock_nanosleep gettimeofday time nanosleep usleep sleep timespec_get omp_get_wtime".split()
+)
+_FORBIDDEN_PREFIXES = ("exec", "posix_spawn", "_dl_", "__libc_", "inotify_", "_ZNSt6thread", "_ZNSt6chrono", "io_uring")
+_FORBIDDEN_PARTS = ("basic_fstream", "basic_ifstream", "basic_ofstream", "basic_filebuf", "10filesystem", "St5async")
+
+
+def screen_source(source: str) -> str | None:
+    """Why the text must not reach the compiler, or None.
+
+    Conservative: headers come from the include path by plain name; computed includes, and the
+    directives that read other files, are refused.
+    """
+    if len(source.encode(errors="replace")) > _MAX_SOURCE_BYTES:
+        return f"the source is longer than {_MAX_SOURCE_BYTES} bytes"
+    if "\0" in source:
+        return "the source contains a zero byte"
+    text = _COMMENT.sub(" ", re.sub(r"\\[ \t]*\r?\n", "", source))
+    for word in (".incbin", "#embed", "__has_embed"):
+        if word in text:
+            return f"the source uses {word}"
+    for directive, rest in _DIRECTIVE.findall(text):
+        if directive in ("include_next", "import", "embed"):
+            return f"the source uses #{directive}"
+        if directive == "pragma" and re.match(r"GCC\s+dependency", rest):
+            return "the source uses #pragma GCC dependency"
+        if directive == "include":
+            header = _HEADER.match(rest)
+            name = (header.group(1) or header.group(2)) if header else ""
+            if not name or name.startswith("/") or ".." in name:
+                return f"expected #include of a plain header name, got {rest.strip()[:60]!r}"
+    return None
+
+
+def screen_object(path: Path) -> str | None:
+    """Why an object must not be linked and loaded, or None.
+
+    Raises:
+        ValueError: the file is not an x86-64 ELF object.
+    """
+    elf = ElfObject(path.read_bytes())
+    for section in elf.sections:
+        if _LOAD_TIME.match(section.name) and section.size:
+            return (
+                f"code that runs when the library is loaded or unloaded (section {section.name}): "
+                "no constructors, no static objects that need one (<iostream> brings one)"
+            )
+    for symbol in elf.symbols:
+        if symbol.kind == _IFUNC:
+            return f"an indirect function ({symbol.name}) is resolved at load time"
+        if symbol.section == _UNDEFINED and _forbidden(symbol.name):
+            return f"calls {symbol.name}, which a kernel may not"
+    if _has_system_call(path, elf):
+        return "contains a system call instruction"
+    return None
+
+
+def _forbidden(name: str) -> bool:
+    bare = name.partition("@")[0]
+    if bare in _FORBIDDEN_NAMES or bare.startswith(_FORBIDDEN_PREFIXES):
+        return True
+    return any(part in bare for part in _FORBIDDEN_PARTS)
+
+
+def _has_system_call(path: Path, elf: ElfObject) -> bool:
+    if not any(pattern in code for code in elf.code() for pattern in _SYSTEM_CALLS):
+        return False
+    objdump = shutil.which("objdump") or shutil.which("llvm-objdump")
+    if objdump is None:
+        return True  # two bytes that may belong to a longer instruction; nobody here can tell
+    listing = subprocess.run(
+        [objdump, "-d", "--no-show-raw-insn", str(path)], capture_output=True, text=True, errors="replace", timeout=60
+    )
+    return listing.returncode != 0 or _SYSTEM_CALL_TEXT.search(listing.stdout) is not None
+
+
+@dataclass(frozen=True)
+class ElfSection:
+    """One section header; `offset` and `size` in bytes of the file."""
+
+    name: str
+    kind: int
+    flags: int
+    offset: int
+    size: int
+    link: int
+    entry_size: int
+
+
+@dataclass(frozen=True)
+class ElfSymbol:
+    """One symbol; `section` is 0 when it is undefined, `kind` the STT code."""
+
+    name: str
+    kind: int
+    binding: int
+    section: int
+
+
+class ElfObject:
+    """A reader of the few things of an ELF64 little-endian file that judging needs.
+
+    Raises:
+        ValueError: not such a file, or its tables point outside of it.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        if data[:6] != b"\x7fELF\x02\x01" or len(data) < 64:
+            raise ValueError("expected a 64-bit little-endian ELF file")
+        self._data = data
+        try:
+            self.sections = self._read_sections()
+            self.symbols = tuple(self._read_symbols())
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise ValueError(f"expected a whole ELF file, got a broken one: {error}") from None
+
+    def bytes_of(self, section: ElfSection) -> bytes:
+        return b"" if section.kind == 8 else self._data[section.offset : section.offset + section.size]
+
+    def code(self) -> list[bytes]:
+        """The contents of the executable sections, in file order."""
+        return [self.bytes_of(section) for section in self.sections if section.flags & 4]
+
+    def text_hash(self) -> str:
+        """sha256 over the executable sections and read-only data: equal for sources that compile alike.
+
+        Relocations are included, since two kernels may differ only in what they call.
+        """
+        digest = hashlib.sha256()
+        for section in self.sections:
+            name = section.name
+            relocates = name.startswith((".rela.text", ".rela.rodata"))
+            if section.flags & 4 or name.startswith(".rodata") or relocates:
+                digest.update(f"{name}\0{section.size}\0".encode())
+                digest.update(self.bytes_of(section))
+        return digest.hexdigest()
+
+    def _read_sections(self) -> tuple[ElfSection, ...]:
+        (offset,) = struct.unpack_from("<Q", self._data, 0x28)
+        size, count, names = struct.unpack_from("<HHH", self._data, 0x3A)
+        rows = [struct.unpack_from("<IIQQQQIIQQ", self._data, offset + i * size) for i in range(count)]
+        if not rows:
+            return ()
+        strings = self._data[rows[names][4] : rows[names][4] + rows[names][5]]
+        return tuple(
+            ElfSection(_string(strings, row[0]), row[1], row[2], row[4], row[5], row[6], row[9]) for row in rows
+        )
+
+    def _read_symbols(self) -> Iterator[ElfSymbol]:
+        for section in self.sections:
+            if section.kind not in (2, 11):  # SHT_SYMTAB, SHT_DYNSYM
+                continue
+            strings = self.bytes_of(self.sections[section.link])
+            body = self.bytes_of(section)
+            for at in range(0, len(body) - 23, 24):
+                name, info, _, index = struct.unpack_from("<IBBH", body, at)
+                yield ElfSymbol(_string(strings, name), info & 15, info >> 4, index)
+
+
+def _string(table: bytes, at: int) -> str:
+    return table[at : table.index(b"\0", at)].decode(errors="replace")

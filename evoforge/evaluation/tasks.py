@@ -1,0 +1,314 @@
+"""From what the user typed to a `Task`, by reading: a task file is parsed here, never executed.
+
+A task file is a KernelBench-format module: ``Model``, ``get_inputs()``, ``get_init_inputs()``, and
+optionally ``WORKLOADS`` and ``TOLERANCE``. ``pkg.mod:Class`` becomes such a module by a few lines
+that import the user's class. Overrides are applied to the text (`apply_overrides`), in the process
+that executes it.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from evoforge.core import Task, Tolerance, Workload
+from evoforge.errors import TaskError, UsageError
+from evoforge.evaluation.dtypes import DTYPE_NAMES
+from evoforge.evaluation.imported import read_imported
+
+__all__ = ["apply_overrides", "build_task", "constants_of", "effective_overrides", "load_task", "parse_set"]
+
+_RESERVED = frozenset({"WORKLOADS", "TOLERANCE"})
+_FORMAT = "a KernelBench-format task has a top-level class Model, get_inputs() and get_init_inputs()"
+
+
+def load_task(spec: str, overrides: Mapping[str, Any] | None = None, inputs: Sequence[str] = ()) -> Task:
+    """The task that `spec` names.
+
+    Args:
+        spec: path of a ``.py`` file, or ``pkg.mod:Class`` (a class or a function).
+        overrides: module constants to replace in every workload. They win over a workload's own
+            values; workloads that become equal by that are one, under the first name.
+        inputs: for ``pkg.mod:Class`` only, one ``x=f32[8,1024]`` per tensor argument of forward.
+
+    Raises:
+        TaskError: the file cannot be a task; the message names file, line and what was expected.
+        UsageError: an override or input that does not fit.
+    """
+    if not spec.endswith(".py") and re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", spec):
+        found = read_imported(spec, inputs)
+        task = replace(
+            build_task(found.source, found.name, spec, root=str(Path.cwd())),
+            path=None, entry=spec, imported_source=found.imported_source,
+        )  # fmt: skip
+    else:
+        if inputs:
+            raise UsageError(
+                f"expected --input only with pkg.mod:Class, got it with {spec}; edit its get_inputs() instead"
+            )
+        task = _load_file(Path(spec))
+    return _with_overrides(task, overrides or {})
+
+
+def parse_set(text: str) -> tuple[str, Any]:
+    """(name, value) of ``NAME=VALUE``; the value is a Python literal or a dtype name.
+
+    Raises:
+        UsageError: neither of the two.
+    """
+    name, equals, value = text.partition("=")
+    name, value = name.strip(), value.strip()
+    if not equals or not name.isidentifier() or not value:
+        raise UsageError(f"expected NAME=VALUE after --set, got {text!r}")
+    if value.removeprefix("torch.") in DTYPE_NAMES:
+        return name, value.removeprefix("torch.")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        raise UsageError(
+            f"expected a Python literal or a dtype name after --set {name}=, got {value!r}; "
+            f"quote text twice: --set \"{name}='…'\""
+        ) from None
+
+
+def effective_overrides(task: Task, workload: Workload) -> dict[str, Any]:
+    """What replaces the module's constants in `workload`: the task's, then the workload's own."""
+    return {**task.overrides, **workload.overrides}
+
+
+def constants_of(source: str) -> dict[str, int]:
+    """Name → line of every top-level ``NAME = …``: what can be overridden."""
+    return {name: node.lineno for name, node in _assignments(ast.parse(source)) if name not in _RESERVED}
+
+
+def apply_overrides(source: str, overrides: Mapping[str, Any]) -> str:
+    """`source` with the value of every named top-level assignment replaced; line numbers stay.
+
+    Derived constants follow, since they are computed when the module runs. Where the assignment
+    holds anything but text, a dtype name stands for that torch dtype.
+
+    Raises:
+        UsageError: a name that is not assigned at top level.
+    """
+    if not overrides:
+        return source
+    found = _assignments(ast.parse(source))
+    for name in overrides:
+        if name not in {known for known, _ in found}:
+            raise UsageError(f"expected the name of a top-level constant, got {name!r}")
+    lines = [line.encode() for line in source.splitlines(keepends=True)]
+    # From the last to the first, so that earlier positions stay right.
+    for name, node in sorted(found, key=lambda pair: pair[1].lineno, reverse=True):
+        if name in overrides and node.value is not None:
+            _splice(lines, node.value, _literal(overrides[name], node.value))
+    return b"".join(lines).decode()
+
+
+def _literal(value: Any, old: ast.expr) -> str:
+    is_text = isinstance(old, ast.Constant) and isinstance(old.value, str)
+    if isinstance(value, str) and value.removeprefix("torch.") in DTYPE_NAMES and not is_text:
+        return f'__import__("torch").{value.removeprefix("torch.")}'
+    return repr(value)
+
+
+def _splice(lines: list[bytes], node: ast.expr, text: str) -> None:
+    """Replaces the expression; its line breaks are kept inside parentheses."""
+    first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+    before, after = lines[first][: node.col_offset], lines[last][node.end_col_offset :]
+    breaks = "\n" * (last - first)
+    merged = before + f"({text}{breaks})".encode() + after
+    lines[first : last + 1] = merged.splitlines(keepends=True)
+
+
+def _assignments(tree: ast.Module) -> list[tuple[str, ast.Assign | ast.AnnAssign]]:
+    found: list[tuple[str, ast.Assign | ast.AnnAssign]] = []
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            found.append((node.targets[0].id, node))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            found.append((node.target.id, node))
+    return found
+
+
+def _load_file(path: Path) -> Task:
+    try:
+        source = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise TaskError(
+            f"expected a task file or pkg.mod:Class, found no file {path}; evoforge tasks check FILE says what fits"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"expected a readable Python file, got {path}: {error}") from None
+    return build_task(source, path.stem, str(path), root=str(path.resolve().parent))
+
+
+def build_task(source: str, name: str, path: str, root: str) -> Task:
+    """The task of a KernelBench-format text; `path` is what messages call it.
+
+    Raises:
+        TaskError: see `load_task`.
+    """
+    tree = _parse(source, path)
+    _require_format(tree, path)
+    workloads = tuple(_workloads(tree, path))
+    return Task(name, source, workloads, _tolerance(tree, path), path=path, root=root)
+
+
+def _parse(source: str, path: str) -> ast.Module:
+    try:
+        return ast.parse(source, filename=path)
+    except SyntaxError as error:
+        text = f": {error.text.strip()}" if error.text else ""
+        raise TaskError(
+            f"{path}:{error.lineno or 1}: expected Python, got a syntax error ({error.msg}){text}"
+        ) from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise TaskError(f"{path}:1: expected Python source, got {error or type(error).__name__}") from None
+
+
+def _names(tree: ast.Module) -> dict[str, ast.stmt]:
+    """Every name bound at top level, also inside top-level if and try."""
+    names: dict[str, ast.stmt] = {}
+    todo: list[ast.stmt] = list(tree.body)
+    while todo:
+        node = todo.pop(0)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names[node.name] = node
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                names[(alias.asname or alias.name).partition(".")[0]] = node
+        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                names.update({leaf.id: node for leaf in ast.walk(target) if isinstance(leaf, ast.Name)})
+        elif isinstance(node, ast.If | ast.Try | ast.With):
+            todo = [*ast.iter_child_nodes(node), *todo]  # type: ignore[list-item]
+        elif isinstance(node, ast.ExceptHandler):
+            todo = [*node.body, *todo]
+    return names
+
+
+def _require_format(tree: ast.Module, path: str) -> None:
+    names = _names(tree)
+    for wanted, shape in (("Model", "class Model(torch.nn.Module)"), ("get_inputs", "function get_inputs()")):
+        if wanted not in names:
+            near = difflib.get_close_matches(wanted, names, 1, 0.75)
+            line = names[near[0]].lineno if near else max((node.lineno for node in tree.body), default=1)
+            hint = f"; did you mean that by {near[0]!r}?" if near else ""
+            raise TaskError(f"{path}:{line}: expected a top-level {shape}, found none{hint}; {_FORMAT}")
+    inputs = names["get_inputs"]
+    if isinstance(inputs, ast.FunctionDef) and _required(inputs):
+        raise TaskError(f"{path}:{inputs.lineno}: expected get_inputs() to take no arguments, got {_required(inputs)}")
+    model = names["Model"]
+    if not isinstance(model, ast.ClassDef):
+        return
+    methods = {node.name: node for node in model.body if isinstance(node, ast.FunctionDef)}
+    if not model.bases and not ({"forward", "__call__"} & methods.keys()):
+        raise TaskError(f"{path}:{model.lineno}: expected Model to be a torch.nn.Module with forward(), found neither")
+    if "get_init_inputs" not in names and "__init__" in methods and _required(methods["__init__"])[1:]:
+        needed = ", ".join(_required(methods["__init__"])[1:])
+        raise TaskError(
+            f"{path}:{methods['__init__'].lineno}: expected a top-level function get_init_inputs() that returns "
+            f"Model's arguments ({needed}), found none; {_FORMAT}"
+        )
+
+
+def _required(function: ast.FunctionDef) -> list[str]:
+    arguments = function.args
+    positional = [argument.arg for argument in [*arguments.posonlyargs, *arguments.args]]
+    return positional[: len(positional) - len(arguments.defaults)]
+
+
+class _DtypesAsText(ast.NodeTransformer):
+    """``torch.float16`` inside a literal becomes ``"float16"``."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        is_torch = isinstance(node.value, ast.Name) and node.value.id == "torch"
+        return ast.copy_location(ast.Constant(node.attr), node) if is_torch and node.attr in DTYPE_NAMES else node
+
+
+def _constant(tree: ast.Module, name: str, path: str, expected: str) -> tuple[Any, int] | None:
+    for found, node in _assignments(tree):
+        if found == name and node.value is not None:
+            try:
+                return ast.literal_eval(_DtypesAsText().visit(node.value)), node.lineno
+            except (ValueError, TypeError):
+                raise TaskError(
+                    f"{path}:{node.lineno}: expected {name} to be {expected}, written out as a literal "
+                    f"(numbers, text, lists, dicts), got {ast.unparse(node.value)[:80]}"
+                ) from None
+    return None
+
+
+def _workloads(tree: ast.Module, path: str) -> Iterator[Workload]:
+    expected = 'a list like [{"name": "small", "M": 256}]'
+    found = _constant(tree, "WORKLOADS", path, expected)
+    if found is None:
+        yield Workload("default")
+        return
+    rows, line = found
+    if not isinstance(rows, list | tuple) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise TaskError(f"{path}:{line}: expected WORKLOADS to be {expected}, got {rows!r:.80}")
+    known = {name for name, _ in _assignments(tree)} - _RESERVED
+    seen: set[str] = set()
+    for row in rows:
+        name = row.get("name")
+        if not isinstance(name, str) or not name or name in seen:
+            raise TaskError(f"{path}:{line}: expected every workload to have a name of its own, got {row!r:.80}")
+        seen.add(name)
+        values = {key: value for key, value in row.items() if key != "name"}
+        for key in values:
+            if key not in known:
+                raise TaskError(f"{path}:{line}: workload {name!r}: {_unknown(key, known)}")
+        yield Workload(name, values)
+
+
+def _tolerance(tree: ast.Module, path: str) -> Tolerance:
+    found = _constant(tree, "TOLERANCE", path, 'a dict like {"precision": "ieee"}')
+    if found is None:
+        return Tolerance()
+    values, line = found
+    known = ("precision", "nonfinite", "factor")
+    if not isinstance(values, dict) or any(key not in known for key in values):
+        raise TaskError(
+            f"{path}:{line}: expected TOLERANCE to be a dict with keys of {', '.join(known)}, got {values!r}"
+        )
+    try:
+        return Tolerance(**values)
+    except (TaskError, TypeError) as error:
+        raise TaskError(f"{path}:{line}: {error}") from None
+
+
+def _unknown(name: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(name, known, 1, 0.5)
+    ordered = near + sorted(known - set(near))
+    return f"expected the name of a top-level constant ({', '.join(ordered) or 'this module has none'}), got {name!r}"
+
+
+def _with_overrides(task: Task, overrides: Mapping[str, Any]) -> Task:
+    tree = ast.parse(task.source)
+    known = {name for name, _ in _assignments(tree)} - _RESERVED
+    for name in overrides:
+        if name not in known:
+            bound = _names(tree).get(name)
+            if isinstance(bound, ast.Assign | ast.AugAssign | ast.AnnAssign) and name not in _RESERVED:
+                raise UsageError(
+                    f"{task.path or task.entry}:{bound.lineno}: expected {name} to be assigned alone at top level "
+                    f"({name} = …) so that --set can replace it, got {ast.unparse(bound)[:60]!r}"
+                )
+            raise UsageError(
+                f"{task.path or task.entry}: {_unknown(name, known)}; use --set NAME=VALUE with one of them"
+            )
+    if not overrides:
+        return task
+    workloads: list[Workload] = []
+    for workload in task.workloads:
+        own = {key: value for key, value in workload.overrides.items() if key not in overrides}
+        if all(own != kept.overrides for kept in workloads):
+            workloads.append(Workload(workload.name, own))
+    return replace(task, overrides=dict(overrides), workloads=tuple(workloads))

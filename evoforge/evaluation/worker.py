@@ -1,0 +1,223 @@
+"""The judge's side of the reference and baseline processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from evoforge.core import Signature, Task, TensorSpec
+from evoforge.errors import TaskError, UnsupportedError, UsageError, WorkerError
+from evoforge.evaluation.shared import SharedTensors
+from evoforge.evaluation.wire import MAX_FDS
+from evoforge.evaluation.worker_process import WorkerProcess
+
+__all__ = ["FAMILIES", "BaselineWorker", "Precision", "Reference", "ReferenceWorker"]
+
+Precision = Literal["fp32", "bf16"]
+
+FAMILIES = ("given", "normal", "uniform", "wide", "rows", "integers")
+"""``given`` is get_inputs() under the seed; the others replace its floating values only: standard
+normal, uniform in [−1, 1), signed with magnitudes 2^[−10, 10], constant along the last dimension,
+integers from −8 to 8."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the outputs should be for one input set.
+
+    `y64` has one contiguous tensor per output, f64 for floating outputs and i64 for integers and
+    bools. `d` has one contiguous f32 tensor per *floating* output, under the output's name: the
+    dᵢ = sᵢ + u·|yᵢ| of EVALUATION (u = 2⁻²⁴; 2⁻⁵³ for f64 outputs). `ref_error` has per output
+    max |fp32 reference − y64| over the finite elements, 0 for integers.
+    """
+
+    y64: SharedTensors
+    d: SharedTensors
+    ref_error: tuple[float, ...]
+
+    def close(self) -> None:
+        self.y64.close()
+        self.d.close()
+
+
+class _Worker:
+    def __init__(self, process: WorkerProcess) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kills the process; safe to call twice."""
+        self._process.close()
+
+
+class ReferenceWorker(_Worker):
+    """Runs the reference: shapes, inputs, fp64 outputs and their sensitivity.
+
+    Every process made with the same `seed` has the same weights. The process starts at once and in
+    the background; the first call waits for it.
+
+    Args:
+        threads: torch threads and CPUs.
+        isa: the target's ISA, to which torch's own kernels are held.
+        timeout_s: limit of one request.
+    """
+
+    def __init__(
+        self, task: Task, *, threads: int = 1, seed: int = 0, isa: str = "native", timeout_s: float = 300.0
+    ) -> None:
+        super().__init__(
+            WorkerProcess(task, "reference", side="reference", threads=threads, seed=seed, isa=isa, timeout_s=timeout_s)
+        )
+        self._signatures: dict[str, Signature] = {}
+
+    def describe(self) -> dict[str, Signature]:
+        """The signature of every workload, from running the model once.
+
+        Raises:
+            TaskError: the task cannot be run, with file and line; or it needs more memory than there is.
+            UnsupportedError: a tensor kind that is not covered.
+            WorkerError: the process died or took too long.
+        """
+        if not self._signatures:
+            answer, _ = self._process.call("describe", f"describing task {self._process.task.name}")
+            self._signatures = {name: Signature.from_json(data) for name, data in answer["signatures"].items()}
+        return dict(self._signatures)
+
+    def analyse(self, function: str, workload: str) -> Any:
+        """What ``module:function`` returns in the child for (eval-mode module, list of example inputs)."""
+        answer, _ = self._process.call(
+            "analyse", f"analysing workload {workload} with {function}", function=function, workload=workload
+        )
+        return answer["value"]
+
+    def constants(self, workload: str) -> SharedTensors:
+        """Parameters, then buffers: cst0 …; the caller closes it."""
+        answer, fds = self._process.call("constants", f"copying the weights of workload {workload}", workload=workload)
+        return _shared(answer["specs"][0], fds[0])
+
+    def inputs(self, workload: str, seed: int, family: str = "given") -> SharedTensors:
+        """One input set of a family (`FAMILIES`); equal seeds give equal sets. The caller closes it."""
+        if family not in FAMILIES:
+            raise UsageError(f"expected an input family of {', '.join(FAMILIES)}, got {family!r}")
+        answer, fds = self._process.call(
+            "inputs", f"making inputs of workload {workload}", workload=workload, seed=seed, family=family
+        )
+        return _shared(answer["specs"][0], fds[0])
+
+    def reference(self, workload: str, inputs: SharedTensors) -> Reference:
+        """The fp64 outputs for `inputs`, their sensitivity and the fp32 reference's error.
+
+        Raises:
+            TaskError: the model fails in double precision, with the reason.
+        """
+        answer, fds = self._process.call(
+            "reference", f"running the fp64 reference of workload {workload}", [inputs.fd], workload=workload
+        )
+        y64, d = (_shared(specs, fd) for specs, fd in zip(answer["specs"], fds, strict=True))
+        return Reference(y64, d, tuple(answer["ref_error"]))
+
+    def outputs(self, workload: str, inputs: SharedTensors, precision: Precision = "fp32") -> SharedTensors:
+        """What the module itself computes, with the signature's output specs.
+
+        ``fp32`` is the module in single precision, rounded to the outputs' types (a 16-bit task's
+        reference); ``bf16`` the whole module in bfloat16. f64 tasks run as they are under ``fp32``.
+        """
+        answer, fds = self._process.call(
+            "outputs",
+            f"running workload {workload} in {precision}",
+            [inputs.fd],
+            workload=workload,
+            precision=precision,
+        )
+        return _shared(answer["specs"][0], fds[0])
+
+
+class BaselineWorker(_Worker):
+    """Runs eager or compiled PyTorch on the judge's inputs, by the judge's clock.
+
+    Outputs alternate between two held slots, as kernels' do. Nothing blocks before `run`: the
+    process starts and compiles in the background.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        side: Literal["eager", "compiled"],
+        threads: int = 1,
+        seed: int = 0,
+        isa: str = "native",
+        timeout_s: float = 600.0,
+    ) -> None:
+        super().__init__(
+            WorkerProcess(task, f"{side} baseline", side=side, threads=threads, seed=seed, isa=isa, timeout_s=timeout_s)
+        )
+        self.side = side
+        self._failed: str | None = None
+
+    def prepare(self, workload: str, sets: Sequence[SharedTensors]) -> None:
+        """Hands over the input sets, loads the model and warms it up, in the background.
+
+        The sets stay shared: what the judge writes to them later, the baseline reads. Preparing a
+        workload again replaces its sets and compiles nothing anew.
+        """
+        fds = [inputs.fd for inputs in sets]
+        for at in range(0, len(fds), MAX_FDS):
+            part = fds[at : at + MAX_FDS]
+            last = at + MAX_FDS >= len(fds)
+            what = f"preparing workload {workload}" if last else f"mapping the inputs of workload {workload}"
+            self._process.post("prepare", what, part, workload=workload, first=at == 0, last=last)
+
+    def ready(self, timeout_s: float = 0.0) -> bool:
+        """Whether everything posted by `prepare` is done; waits at most `timeout_s`.
+
+        Raises:
+            WorkerError: it failed (torch.compile's reason), now or before.
+        """
+        if self._failed:
+            raise WorkerError(self._failed)
+        deadline = time.monotonic() + timeout_s
+        try:
+            while self._process.pending:
+                if self._process.collect(max(0.0, deadline - time.monotonic())) is None:
+                    return False
+        except (WorkerError, TaskError, UnsupportedError) as error:
+            self._failed = str(error)
+            raise WorkerError(self._failed) from None
+        return True
+
+    def run(self, workload: str, n: int, start: int) -> float:
+        """Seconds that n calls took, from outside; call i reads set (start + i) modulo their number."""
+        self._wait()
+        began = time.perf_counter()
+        self._process.call("run", f"running workload {workload}", workload=workload, n=n, start=start)
+        return time.perf_counter() - began
+
+    def empty(self) -> float:
+        """Seconds of a round trip that runs nothing."""
+        self._wait()
+        began = time.perf_counter()
+        self._process.call("run", "running nothing", workload=None, n=0, start=0)
+        return time.perf_counter() - began
+
+    def _wait(self) -> None:
+        if not self.ready(self._process.timeout_s):
+            raise WorkerError(
+                f"the {self._process.role} process of task {self._process.task.name} did not finish "
+                f"{self._process.pending[0]} within {self._process.timeout_s:g} s"
+            )
+
+
+def _shared(rows: Sequence[Any], fd: int) -> SharedTensors:
+    return SharedTensors([TensorSpec(name, tuple(shape), tuple(step), dtype) for name, shape, step, dtype in rows], fd)

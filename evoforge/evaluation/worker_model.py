@@ -1,0 +1,393 @@
+"""One workload of a task, executed: module, weights, inputs, outputs, fp64 reference. Child only."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import linecache
+import random
+import sys
+import traceback
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from evoforge.core import Signature, TensorSpec
+from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
+from evoforge.evaluation.dtypes import DTYPE_NAMES
+from evoforge.evaluation.shared import SharedTensors
+from evoforge.evaluation.tasks import apply_overrides
+
+__all__ = ["WorkloadModel", "available_bytes", "fill", "tensors_of"]
+
+_TORCH = {short: getattr(torch, name) for name, short in DTYPE_NAMES.items()}
+_SHORT = {dtype: short for short, dtype in _TORCH.items()}
+_PERTURBATIONS = 3
+
+
+class WorkloadModel:
+    """Executes the task module in a namespace of its own, with its constants overridden.
+
+    The module runs, and the model is made, right after seeding with `seed`: every process of a
+    campaign has the same weights. Models are in eval mode.
+
+    Raises:
+        TaskError: the task's code failed or does not fit; file, line and what was expected.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        path: str,
+        root: str | None,
+        workload: str,
+        overrides: Mapping[str, Any],
+        seed: int,
+        stage: Callable[[str], None],
+    ) -> None:
+        self._path, self._root, self._workload, self._seed, self._stage = path, root, workload, seed, stage
+        self._file = f"{path}[{workload}]"
+        text = apply_overrides(source, overrides)
+        # A file name of its own: torch.compile keys what it learns about shapes by it.
+        linecache.cache[self._file] = (len(text), None, text.splitlines(keepends=True), self._file)
+        self._check_memory(text)
+        module = self._execute(text)
+        self.model = self._make_model(module)
+        self._get_inputs = getattr(module, "get_inputs", None)
+        leaves, self._spec = self._flat_inputs(seed)
+        self._leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        self._is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+        self.signature = self._describe([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+
+    def example(self) -> list[Any]:
+        """Forward's arguments from get_inputs() under the campaign's seed."""
+        return self.arguments(self.inputs(self._seed, "given"))
+
+    def arguments(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        """Forward's arguments with `tensors` in place of the tensor leaves."""
+        waiting = iter(tensors)
+        leaves = [
+            next(waiting) if is_tensor else leaf for is_tensor, leaf in zip(self._is_tensor, self._leaves, strict=True)
+        ]
+        return list(pytree.tree_unflatten(leaves, self._spec))
+
+    def constants(self) -> list[torch.Tensor]:
+        named = [*self.model.named_parameters(), *self.model.named_buffers()]
+        return [_plain(tensor, f"parameter {name}") for name, tensor in named]
+
+    def inputs(self, seed: int, family: str) -> list[torch.Tensor]:
+        leaves, _ = self._flat_inputs(seed)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+        if shapes != [spec.shape for spec in self.signature.inputs]:
+            raise self._refused(f"expected get_inputs() to return the same shapes every time, got {shapes}")
+        generator = torch.Generator().manual_seed(seed)
+        return [_drawn(tensor, family, generator) for tensor in tensors]
+
+    def outputs(self, tensors: Sequence[torch.Tensor], precision: str) -> list[torch.Tensor]:
+        """The outputs in fp32 (f64 tasks: as they are) or with everything in bfloat16."""
+        if precision == "bf16":
+            results = self._run_as(torch.bfloat16, tensors)
+        else:
+            wide = any(tensor.dtype == torch.float64 for tensor in tensors)
+            results = self._run_as(torch.float64 if wide else torch.float32, tensors)
+        return [result.to(_TORCH[spec.dtype]) for result, spec in zip(results, self.signature.outputs, strict=True)]
+
+    def reference(
+        self, tensors: Sequence[torch.Tensor], seed: int
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[float]]:
+        """(y64 per output, d per floating output, error of the fp32 reference per output)."""
+        specs = self.signature.outputs
+        self._stage(f"fp64 reference of workload {self._workload}")
+        doubles = [tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors]
+        model = self._converted(torch.float64)
+        y64 = self._double(model, doubles)
+        u = 2.0**-53 if any(spec.dtype == "f64" for spec in specs) else 2.0**-24
+        generator = torch.Generator().manual_seed(seed)
+        squares = [torch.zeros_like(y) for y in y64]
+        for _ in range(_PERTURBATIONS):
+            moved = self._double(model, [_perturbed(tensor, u, generator) for tensor in doubles])
+            for square, y, other, spec in zip(squares, y64, moved, specs, strict=True):
+                if spec.is_float:
+                    square += (other - y) ** 2
+        d = [
+            ((square / _PERTURBATIONS).sqrt_() + u * y.abs()).nan_to_num_(nan=0.0, posinf=0.0)
+            for square, y, spec in zip(squares, y64, specs, strict=True)
+            if spec.is_float
+        ]
+        errors = [
+            _max_error(result, y) if spec.is_float else 0.0
+            for result, y, spec in zip(self.outputs(tensors, "fp32"), y64, specs, strict=True)
+        ]
+        return y64, d, errors
+
+    @contextlib.contextmanager
+    def blamed(self, what: str) -> Iterator[None]:
+        """Turns what the task's code raises into a TaskError with its file and line."""
+        try:
+            yield
+        except EvoforgeError:
+            raise
+        except BaseException as error:  # process boundary: task code may raise anything, SystemExit too
+            traceback.print_exc()
+            if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+                raise self._too_large("more memory than that") from None
+            lines = str(error).strip().splitlines()
+            text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+            raise TaskError(
+                f"{self._where(error)}: expected {what} of workload {self._workload!r} to run, it raised {text}"
+            ) from None
+
+    def _where(self, error: BaseException) -> str:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if frame.filename == self._file]
+        under = [frame for frame in frames if self._root and frame.filename.startswith(self._root + "/")]
+        if own:
+            return f"{self._path}:{own[-1].lineno}"
+        return f"{under[-1].filename}:{under[-1].lineno}" if under else self._path
+
+    def _refused(self, sentence: str) -> TaskError:
+        return TaskError(f"{self._path}: workload {self._workload!r}: {sentence}")
+
+    def _too_large(self, needed: str) -> TaskError:
+        have = available_bytes() / 2**30
+        return self._refused(
+            f"expected a workload that fits into the {have:.1f} GiB of memory available, it needs {needed}; "
+            "make it smaller with --set NAME=VALUE or in WORKLOADS"
+        )
+
+    def _execute(self, text: str) -> types.ModuleType:
+        module = types.ModuleType(f"evoforge_task_{abs(hash(self._file)):x}")
+        module.__file__ = self._path
+        sys.modules[module.__name__] = module
+        self._stage(f"top level of the task file, workload {self._workload}")
+        _seed_everything(self._seed)
+        with self.blamed("the task file's top level"):
+            exec(compile(text, self._file, "exec"), module.__dict__)
+        return module
+
+    def _make_model(self, module: types.ModuleType) -> torch.nn.Module:
+        entry = getattr(module, "Model", None)
+        get_init = getattr(module, "get_init_inputs", None)
+        self._stage(f"Model(*get_init_inputs()) of workload {self._workload}")
+        _seed_everything(self._seed)
+        with self.blamed("get_init_inputs()"):
+            arguments = get_init() if get_init is not None else []
+        if not isinstance(arguments, list | tuple):
+            raise self._refused(f"expected get_init_inputs() to return a list, got {type(arguments).__name__}")
+        _seed_everything(self._seed)
+        with self.blamed("Model(*get_init_inputs())"):
+            made = entry(*arguments) if isinstance(entry, type) else entry
+        if not callable(made):
+            raise self._refused(f"expected Model to be a torch.nn.Module or a function, got {type(made).__name__}")
+        model = made if isinstance(made, torch.nn.Module) else _FunctionModel(made)
+        return model.eval()
+
+    def _flat_inputs(self, seed: int) -> tuple[list[Any], Any]:
+        if not callable(self._get_inputs):
+            raise self._refused("expected a function get_inputs(), found none")
+        self._stage(f"get_inputs() of workload {self._workload}")
+        _seed_everything(seed)
+        with self.blamed("get_inputs()"):
+            values = self._get_inputs()
+        if isinstance(values, torch.Tensor):
+            values = [values]
+        if not isinstance(values, list | tuple):
+            raise self._refused(
+                f"expected get_inputs() to return a list of forward's arguments, got {type(values).__name__}"
+            )
+        leaves, spec = pytree.tree_flatten(list(values))
+        return [
+            _plain(leaf, f"input {at}") if isinstance(leaf, torch.Tensor) else leaf for at, leaf in enumerate(leaves)
+        ], spec
+
+    def _flat_outputs(self, result: Any) -> list[torch.Tensor]:
+        leaves = [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
+        for at, leaf in enumerate(leaves):
+            if not isinstance(leaf, torch.Tensor):
+                raise self._refused(f"expected forward() to return tensors, output {at} is {type(leaf).__name__}")
+        if not leaves:
+            raise self._refused("expected forward() to return at least one tensor, got none")
+        return leaves
+
+    def _describe(self, tensors: list[torch.Tensor]) -> Signature:
+        if not tensors:
+            raise self._refused("expected get_inputs() to return at least one tensor, got none")
+        inputs = tuple(_spec_of(tensor, f"in{at}") for at, tensor in enumerate(tensors))
+        constants = self.constants()
+        before = [tensor._version for tensor in [*tensors, *constants]]
+        self._stage(f"forward() of workload {self._workload}")
+        with self.blamed("forward()"):
+            results = self._flat_outputs(self.model(*self.arguments(tensors)))
+        for at, (tensor, version) in enumerate(zip([*tensors, *constants], before, strict=True)):
+            if tensor._version != version:
+                which = f"input {at}" if at < len(tensors) else f"parameter or buffer {at - len(tensors)}"
+                raise UnsupportedError(
+                    f"{self._path}: workload {self._workload!r}: forward() changes {which} in place, which is not "
+                    "covered; return the new value instead"
+                )
+        named = [_plain(result, f"output {at}") for at, result in enumerate(results)]
+        return Signature(
+            inputs,
+            tuple(_spec_of(tensor, f"cst{at}") for at, tensor in enumerate(constants)),
+            tuple(_spec_of(tensor, f"out{at}") for at, tensor in enumerate(named)),
+        )
+
+    def _check_memory(self, text: str) -> None:
+        """Adds up inputs and weights on the meta device, where nothing is allocated.
+
+        Code that cannot run there is left to the limit on the address space.
+        """
+        try:
+            with torch.device("meta"):
+                module = self._execute(text)
+                self._stage(f"get_inputs() of workload {self._workload}")
+                leaves = pytree.tree_leaves(module.get_inputs())
+                model = self._make_model(module)
+        except Exception:  # process boundary: what is wrong is said when it runs for real
+            return
+        inputs = sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor))
+        weights = sum(tensor.nbytes for tensor in [*model.parameters(), *model.buffers()])
+        # Two input sets, the inputs in double precision and perturbed; weights, a copy, doubles.
+        needed = inputs * 6 + weights * 4
+        if needed > available_bytes():
+            raise self._too_large(f"at least {needed / 2**30:.1f} GiB with its double-precision reference")
+
+    def _converted(self, dtype: torch.dtype) -> torch.nn.Module:
+        with self.blamed("a copy of the model"):
+            return copy.deepcopy(self.model).to(dtype)
+
+    def _run_as(self, dtype: torch.dtype, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        cast = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors]
+        same = all(tensor.dtype == dtype for tensor in self.constants() if tensor.is_floating_point())
+        model = self.model if same else self._converted(dtype)
+        with self.blamed(f"forward() in {str(dtype).removeprefix('torch.')}"):
+            return self._flat_outputs(model(*self.arguments(cast)))
+
+    def _double(self, model: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        # Tensors made inside forward() follow the default type; a float32 one would spoil the reference.
+        torch.set_default_dtype(torch.float64)
+        try:
+            with self.blamed("forward() in double precision, which judging needs,"):
+                results = self._flat_outputs(model(*self.arguments(tensors)))
+        finally:
+            torch.set_default_dtype(torch.float32)
+        specs = self.signature.outputs
+        if [tuple(result.shape) for result in results] != [spec.shape for spec in specs]:
+            raise self._refused("expected forward() to return the same shapes in double precision, got others")
+        return [
+            result.to(torch.float64 if spec.is_float else torch.int64)
+            for result, spec in zip(results, specs, strict=True)
+        ]
+
+
+class _FunctionModel(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
+
+
+def available_bytes() -> int:
+    """Free memory of the machine, or of the control group if that is less."""
+    table = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    free = int(table["MemAvailable"].split()[0]) * 1024
+    with contextlib.suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    return max(free, 0)
+
+
+def tensors_of(shared: SharedTensors) -> list[torch.Tensor]:
+    """Torch tensors over the shared memory itself; they keep the mapping alive."""
+    tensors = []
+    for at, (spec, segment) in enumerate(zip(shared.specs, shared.segments, strict=True)):
+        dtype = _TORCH[spec.dtype]
+        if spec.numel == 0:
+            tensors.append(torch.empty(spec.shape, dtype=dtype))
+            continue
+        skip = segment.data - segment.start
+        flat = torch.from_numpy(shared.bytes_of(at))[skip : skip + spec.nbytes]
+        tensors.append(flat.view(dtype).as_strided(spec.shape, spec.stride))
+    return tensors
+
+
+def fill(specs: Sequence[TensorSpec], values: Sequence[torch.Tensor]) -> SharedTensors:
+    """New shared memory that holds `values`, laid out as `specs`."""
+    shared = SharedTensors(specs)
+    for place, value in zip(tensors_of(shared), values, strict=True):
+        place.copy_(value)
+    return shared
+
+
+def _seed_everything(seed: int) -> None:
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def _plain(tensor: torch.Tensor, what: str) -> torch.Tensor:
+    """A strided CPU tensor of a covered dtype."""
+    if tensor.layout != torch.strided or tensor.dtype not in _SHORT:
+        kind = str(tensor.dtype if tensor.layout == torch.strided else tensor.layout).removeprefix("torch.")
+        raise UnsupportedError(f"{what} is {kind}, which is not covered; covered are dense {', '.join(DTYPE_NAMES)}")
+    if tensor.device.type not in ("cpu", "meta"):
+        raise TaskError(f"expected {what} on the CPU, got it on {tensor.device}; make it without a device")
+    return tensor.detach().resolve_conj().resolve_neg()
+
+
+def _spec_of(tensor: torch.Tensor, name: str) -> TensorSpec:
+    stride = tensor.stride() if _disjoint(tensor) else torch.empty(tensor.shape, device="meta").stride()
+    return TensorSpec(name, tuple(tensor.shape), tuple(stride), _SHORT[tensor.dtype])
+
+
+def _disjoint(tensor: torch.Tensor) -> bool:
+    """Whether no two elements share a place (an expanded tensor does)."""
+    reach = 1
+    for step, size in sorted(
+        (step, size) for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1
+    ):
+        if step < reach:
+            return False
+        reach += (size - 1) * step
+    return True
+
+
+def _drawn(tensor: torch.Tensor, family: str, generator: torch.Generator) -> torch.Tensor:
+    if family == "given" or not tensor.is_floating_point():
+        return tensor
+    shape = tensor.shape
+    if family == "normal":
+        value = torch.randn(shape, generator=generator)
+    elif family == "uniform":
+        value = torch.rand(shape, generator=generator) * 2 - 1
+    elif family == "wide":
+        sign = torch.randint(0, 2, shape, generator=generator) * 2 - 1
+        value = torch.exp2(torch.rand(shape, generator=generator) * 20 - 10) * sign
+    elif family == "rows":
+        head = shape[:-1]
+        value = torch.randn(head, generator=generator).unsqueeze(-1).expand(shape) if shape else torch.tensor(1.5)
+    else:
+        value = torch.randint(-8, 9, shape, generator=generator)
+    return value.to(tensor.dtype)
+
+
+def _perturbed(tensor: torch.Tensor, u: float, generator: torch.Generator) -> torch.Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    signs = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8).double().mul_(2 * u).add_(1 - u)
+    return tensor * signs
+
+
+def _max_error(result: torch.Tensor, y64: torch.Tensor) -> float:
+    if result.numel() == 0:
+        return 0.0
+    return float((result.double() - y64).abs().nan_to_num_(nan=0.0, posinf=0.0).max())

@@ -1,0 +1,223 @@
+"""A child process that holds the user's PyTorch code, and how to talk to it.
+
+Task files are untrusted and torch is heavy, so both live in a process of their own. The child ends
+when its client does: it watches its end of the socket (not PR_SET_PDEATHSIG, which fires when the
+*thread* that spawned it ends).
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from evoforge import errors
+from evoforge.core import Task
+from evoforge.errors import EvoforgeError, WorkerError
+from evoforge.evaluation import wire
+from evoforge.paths import cache_dir
+
+__all__ = ["WorkerProcess", "child_environment"]
+
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "CC", "CXX", "LD_LIBRARY_PATH", "VIRTUAL_ENV",
+         "PYTHONHOME", "EVOFORGE_CACHE", "XDG_CACHE_HOME", "USER", "LOGNAME")  # fmt: skip
+_ATEN_ISA = {"x86-64": "default", "x86-64-v2": "default", "x86-64-v3": "avx2", "x86-64-v4": "avx512"}
+_KEPT_OUTPUT_BYTES = 64 * 1024
+
+
+def child_environment(threads: int, isa: str) -> dict[str, str]:
+    """A scrubbed environment: no keys or tokens, and an allocator that keeps its memory.
+
+    With glibc's defaults every large result is mapped and unmapped again, and page faults decide
+    (an eager RMSNorm takes five times as long); kernels write to buffers that stay.
+    """
+    package = str(Path(__file__).resolve().parents[2])
+    search = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    environment |= {
+        "PYTHONPATH": os.pathsep.join([*search, package]),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_MMAP_THRESHOLD_": str(1 << 40),
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+        "MALLOC_TOP_PAD_": str(64 << 20),
+        "TORCHINDUCTOR_CACHE_DIR": str(cache_dir() / "inductor"),
+        # The kernels of one small graph: a pool of compiler processes would outlive its use.
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+    if isa in _ATEN_ISA:
+        environment["ATEN_CPU_CAPABILITY"] = _ATEN_ISA[isa]
+    return environment
+
+
+class WorkerProcess:
+    """Requests go out at once and are answered in order; a thread-safe `call` does both.
+
+    Args:
+        role: what messages call it (``reference``, ``eager baseline`` …).
+        timeout_s: how long one request may take, start of the process included.
+    """
+
+    def __init__(
+        self, task: Task, role: str, *, side: str, threads: int, seed: int, isa: str, timeout_s: float
+    ) -> None:
+        self.task, self.role, self.timeout_s = task, role, timeout_s
+        self._lock = threading.RLock()
+        self._stage = "starting"
+        self._dead: str | None = None
+        self._tail: collections.deque[bytes] = collections.deque()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket = ours
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "evoforge.evaluation.worker_main", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=[theirs.fileno()],
+                env=child_environment(threads, isa),
+                start_new_session=True,
+            )
+        assert self._process.stdout is not None
+        self._drain = threading.Thread(target=_drain, args=(self._process.stdout, self._tail), daemon=True)
+        self._drain.start()
+        self._finalizer = weakref.finalize(self, _kill, self._process, ours)
+        body = {
+            "name": task.name, "source": task.source, "path": task.path or task.entry or task.name, "root": task.root,
+            "overrides": dict(task.overrides), "threads": threads, "seed": seed, "side": side,
+            "workloads": [[workload.name, dict(workload.overrides)] for workload in task.workloads],
+        }  # fmt: skip
+        self.pending: collections.deque[str] = collections.deque()
+        self.post("load", f"loading task {task.name}", task=body)
+
+    def post(self, op: str, what: str, fds: Sequence[int] = (), **fields: Any) -> None:
+        """Sends a request whose answer `collect` will return; `what` says it in words."""
+        with self._lock:
+            self._check_alive()
+            try:
+                self._socket.settimeout(self.timeout_s)
+                wire.send(self._socket, {"op": op, **fields}, fds)
+            except TimeoutError:
+                raise self._failure(f"did not take a request within {self.timeout_s:g} s ({what})") from None
+            except OSError:
+                raise self._died(what) from None
+            self.pending.append(what)
+
+    def collect(self, timeout_s: float) -> tuple[Mapping[str, Any], list[int]] | None:
+        """The oldest pending answer, or None if it has not come within `timeout_s`.
+
+        Raises:
+            EvoforgeError: what the child refused with, as it was raised there.
+            WorkerError: the child died.
+        """
+        with self._lock:
+            self._check_alive()
+            deadline = time.monotonic() + timeout_s
+            while True:
+                if not self._readable(max(0.0, deadline - time.monotonic())):
+                    return None
+                try:
+                    self._socket.settimeout(self.timeout_s)
+                    message, fds = wire.receive(self._socket)
+                except (EOFError, OSError, ValueError):
+                    raise self._died(self.pending[0] if self.pending else "waiting") from None
+                if "stage" in message:
+                    self._stage = str(message["stage"])
+                    continue
+                self.pending.popleft()
+                if "error" in message:
+                    raise _rebuilt(message["error"])
+                return message, fds
+
+    def finish(self) -> tuple[Mapping[str, Any], list[int]]:
+        """Waits for every pending answer, `timeout_s` each; returns the last one."""
+        with self._lock:
+            answer: tuple[Mapping[str, Any], list[int]] = ({}, [])
+            while self.pending:
+                what = self.pending[0]
+                self._stage = what
+                found = self.collect(self.timeout_s)
+                if found is None:
+                    stage = f", at: {self._stage}" if self._stage != what else ""
+                    raise self._failure(f"did not finish {what} within {self.timeout_s:g} s{stage}")
+                answer = found
+            return answer
+
+    def call(self, op: str, what: str, fds: Sequence[int] = (), **fields: Any) -> tuple[Mapping[str, Any], list[int]]:
+        """One request and its answer; answers posted before are awaited first."""
+        with self._lock:
+            self.finish()
+            self.post(op, what, fds, **fields)
+            return self.finish()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def close(self) -> None:
+        """Kills the child and everything it started."""
+        self._finalizer()
+        self._drain.join(timeout=1.0)
+        self._dead = self._dead or f"the {self.role} process of task {self.task.name} was closed"
+
+    def _readable(self, timeout_s: float) -> bool:
+        import select
+
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
+
+    def _check_alive(self) -> None:
+        if self._dead:
+            raise WorkerError(self._dead)
+
+    def _died(self, what: str) -> WorkerError:
+        try:
+            code = self._process.wait(timeout=5.0)
+        except subprocess.TimeoutExpired:
+            return self._failure(f"broke its protocol while {what}")
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        hint = "; it may have run out of memory" if code == -signal.SIGKILL else ""
+        return self._failure(f"died while {what} ({how}{hint})")
+
+    def _failure(self, what: str) -> WorkerError:
+        self.close()
+        lines = b"".join(self._tail).decode(errors="replace").strip().splitlines()[-8:]
+        said = "; its last lines: " + " | ".join(line.strip() for line in lines) if lines else ""
+        self._dead = f"the {self.role} process of task {self.task.name} {what}{said}"
+        return WorkerError(self._dead)
+
+
+def _rebuilt(error: Mapping[str, str]) -> EvoforgeError:
+    kind = getattr(errors, error["type"], WorkerError)
+    return kind(error["message"]) if issubclass(kind, EvoforgeError) else WorkerError(error["message"])
+
+
+def _drain(stream: IO[bytes], tail: collections.deque[bytes]) -> None:
+    """Keeps the last bytes of what the child prints, so that it never blocks and never grows."""
+    with stream:
+        while chunk := os.read(stream.fileno(), 8192):
+            tail.append(chunk)
+            while sum(map(len, tail)) > _KEPT_OUTPUT_BYTES:
+                tail.popleft()
+
+
+def _kill(process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+    sock.close()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,129 @@
+// Accumulators of the reductions that carry more than one number. Each is `V` = `evo::vec` (a lane
+// is a reduction of its own) or a scalar; `merge` joins two, `across` joins the lanes of one.
+#pragma once
+#include "evoforge_vec.h"
+
+namespace evo {
+
+namespace detail {
+template <class V>
+struct element {
+    typedef V type;
+    typedef int64_t position;
+    typedef bool mask;
+};
+template <>
+struct element<vec> {
+    typedef float type;
+    typedef ivec position;
+    typedef ivec mask;
+};
+}  // namespace detail
+
+// Mean and sum of squared deviations in one pass (Welford 1962); merged as in Chan et al. 1979.
+template <class V>
+struct welford {
+    V n{}, mean{}, m2{};
+    EVO_MEMBER void push(V x) {
+        n += 1;
+        V d = x - mean;
+        mean += d / n;
+        m2 += d * (x - mean);
+    }
+    EVO_MEMBER void push(V x, int64_t count) {
+        welford old = *this;
+        push(x);
+        if (EVO_WHOLE(count)) return;
+        ivec m = take(first{count});
+        n = select(m, n, old.n), mean = select(m, mean, old.mean), m2 = select(m, m2, old.m2);
+    }
+    EVO_MEMBER void merge(const welford& b) {
+        V all = n + b.n, d = b.mean - mean, part = select(all == 0, V{}, b.n / all);
+        mean += d * part;
+        m2 += b.m2 + d * d * (n * part);
+        n = all;
+    }
+};
+
+// m = max x and s = Σ exp(x − m) in one pass (Milakov and Gimelshein 2018, arXiv 1805.02867), with
+// one exponential per element.
+template <class V>
+struct maxsum {
+    V m = V{} - (typename detail::element<V>::type)__builtin_inf(), s{};
+    EVO_MEMBER void push(V x) {
+        V d = select(x == m, V{}, x - m), e = exp(-abs(d));
+        s = select(d > 0, s * e + 1, s + e);
+        m = max(m, x);
+    }
+    EVO_MEMBER void push(V x, int64_t count) {
+        maxsum old = *this;
+        push(x);
+        if (EVO_WHOLE(count)) return;
+        ivec t = take(first{count});
+        m = select(t, m, old.m), s = select(t, s, old.s);
+    }
+    EVO_MEMBER void merge(const maxsum& b) {
+        V top = max(m, b.m);
+        s = s * exp(select(m == top, V{}, m - top)) + b.s * exp(select(b.m == top, V{}, b.m - top));
+        m = top;
+    }
+    EVO_MEMBER V sum() const { return select(isinf(m), s + V{} * m, s); }  // ±inf − (±inf) is NaN
+};
+
+// The largest (Largest) or smallest value and the first position that has it; NaN wins.
+template <bool Largest, class V>
+struct extreme {
+    typedef typename detail::element<V>::position P;
+    typedef typename detail::element<V>::mask M;
+    V value{};
+    P at = P{} - 1;  // −1: nothing yet
+    EVO_MEMBER M beaten(V x, P p) const {
+        M better = Largest ? (x > value) : (x < value);
+        M nan = x != x, had_nan = value != value;
+        M later = (x == value) | (nan & had_nan);
+        return ((better & !had_nan) | (nan & !had_nan) | (later & (p < at)) | (at < 0)) & (p >= 0);
+    }
+    EVO_MEMBER void push(V x, P p) {
+        M m = beaten(x, p);
+        value = select(m, x, value), at = select(m, p, at);
+    }
+    EVO_MEMBER void push(V x, P p, int64_t count) { push(x, EVO_WHOLE(count) ? p : select(take(first{count}), p, P{} - 1)); }
+    EVO_MEMBER void merge(const extreme& b) { push(b.value, b.at); }
+};
+template <class V>
+using argmax = extreme<true, V>;
+template <class V>
+using argmin = extreme<false, V>;
+
+EVO_INLINE welford<float> across(const welford<vec>& a) {
+    welford<float> r;
+    for (int i = 0; i < lanes; ++i) {
+        welford<float> lane;
+        lane.n = a.n[i], lane.mean = a.mean[i], lane.m2 = a.m2[i];
+        r.merge(lane);
+    }
+    return r;
+}
+EVO_INLINE maxsum<float> across(const maxsum<vec>& a) {
+    maxsum<float> r;
+    r.m = max(a.m);
+    vec gap = select(a.m == r.m, vec{}, a.m - r.m);
+    r.s = sum(a.s * exp(gap));
+    return r;
+}
+template <bool Largest>
+EVO_INLINE extreme<Largest, float> across(const extreme<Largest, vec>& a) {
+    extreme<Largest, float> r;
+    for (int i = 0; i < lanes; ++i) r.push(a.value[i], a.at[i]);
+    return r;
+}
+
+// Several accumulators of lanes become one of scalars.
+template <class A, int count>
+EVO_INLINE auto across(A (&parts)[count]) {
+    A all = parts[0];
+    for (int i = 1; i < count; ++i) all.merge(parts[i]);
+    return across(all);
+}
+
+}  // namespace evo

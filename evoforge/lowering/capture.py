@@ -1,0 +1,253 @@
+"""PyTorch module → `Graph`, by torch.export. Runs in the process that holds the module.
+
+Parameters and buffers are cst0…, forward's tensor arguments in0…, results out0…, as in the C ABI.
+Sixteen-bit floats are read as f32, computed in f32 between operators, and rounded once, at the
+outputs. What is not covered is refused by operator name before anything is spent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
+from evoforge.lowering.index import add, axis, scale
+from evoforge.lowering.ir import Cast, Const, Expr, Graph, Position, Stage, Tensor, to_json
+from evoforge.lowering.operators import HANDLERS, Builder, Value
+from evoforge.lowering.operators.builder import contiguous, op, short_dtype, where, working
+from evoforge.lowering.simplify import tidy
+
+__all__ = ["capture", "capture_graph"]
+
+_MOST_BAKED = 64  # elements of a constant tensor that are written into the source
+
+
+def capture(model: Any, inputs: Sequence[Any]) -> Any:
+    """The JSON of `capture_graph`: what the reference process sends back."""
+    return to_json(capture_graph(model, inputs))
+
+
+def capture_graph(model: Any, inputs: Sequence[Any]) -> Graph:
+    """What `model(*inputs)` computes in eval mode, as loop nests.
+
+    Raises:
+        UnsupportedError: operators, dtypes or effects that the representation does not hold.
+        TaskError: control flow or shapes that depend on the values of tensors.
+    """
+    import torch
+
+    with torch.no_grad(), _quiet():
+        program = _exported(model, tuple(inputs))
+    _refuse_effects(program)
+    _refuse_unknown(program.graph.nodes)
+    builder = Builder()
+    known = _arguments(builder, program, model, inputs)
+    results = _walk(builder, program.graph.nodes, known)
+    _store(builder, results)
+    return tidy(builder.graph())
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """torch's export warns about itself; its warnings say nothing about the task."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _exported(model: Any, inputs: tuple[Any, ...]) -> Any:
+    """The exported program, decomposed except for what has a handler."""
+    import torch
+
+    try:
+        program = torch.export.export(model, inputs)
+        table = torch.export.default_decompositions()
+        for target in [target for target in table if str(target) in HANDLERS]:
+            table.pop(target)
+        return program.run_decompositions(table)
+    except EvoforgeError:
+        raise
+    except Exception as error:  # boundary: torch.export raises whatever the model and torch raise
+        raise _explained(error) from error
+
+
+def _explained(error: Exception) -> EvoforgeError:
+    text = str(error).strip()
+    place = _user_line(error.__traceback__)
+    kind = type(error).__name__
+    signs = ("data-dependent", "DataDependent", "dynamic control flow", "Dynamic control flow", "unbacked")
+    if any(sign in text or sign in kind for sign in signs):
+        return TaskError(
+            f"expected static control flow, but the model decides by the values of a tensor{place}; "
+            "rewrite that part with torch.where or a mask"
+        )
+    first = text.splitlines()[0] if text else kind
+    return UnsupportedError(f"expected a model that torch.export can read, got {kind}: {first}{place}")
+
+
+def _user_line(traceback: TracebackType | None) -> str:
+    """`` at file:line: code`` of the innermost frame outside torch and the standard library."""
+    import linecache
+
+    roots = [sysconfig.get_path("stdlib"), str(Path(__file__).parents[1])]
+    torch = sys.modules.get("torch")
+    roots += [str(Path(str(torch.__file__)).parent)] if torch else []
+    place = ""
+    while traceback is not None:
+        name, line = traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
+        inside = name.startswith("<") or any(name.startswith(root) for root in roots) or "site-packages" in name
+        if not inside or name.startswith("<task"):
+            code = linecache.getline(name, line).strip()
+            place = f" at {Path(name).name}:{line}" + (f": `{code}`" if code else "")
+        traceback = traceback.tb_next
+    return place
+
+
+def _refuse_effects(program: Any) -> None:
+    for spec in program.graph_signature.output_specs:
+        if spec.kind.name not in ("USER_OUTPUT",):
+            what = str(spec.target or spec.arg)
+            raise UnsupportedError(
+                f"expected a forward without side effects, got {spec.kind.name.lower().replace('_', ' ')} of {what}; "
+                "return a new tensor instead of changing one in place"
+            )
+
+
+def _refuse_unknown(nodes: Any) -> None:
+    unknown = sorted(
+        {
+            str(node.target)
+            for node in nodes
+            if node.op == "call_function" and "getitem" not in str(node.target) and str(node.target) not in HANDLERS
+        }
+        | {f"{node.op} {node.target}" for node in nodes if node.op in ("call_module", "call_method", "get_attr")}
+    )
+    if unknown:
+        raise UnsupportedError(
+            f"expected operators that the lowering covers, got {', '.join(unknown)}; "
+            "leave that part out of the task, or start from a kernel of your own with --from"
+        )
+
+
+# arguments
+
+
+def _arguments(builder: Builder, program: Any, model: Any, inputs: Sequence[Any]) -> dict[Any, Any]:
+    """Declares in0…, cst0… and gives every placeholder node its value."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    given = [leaf for leaf in pytree.tree_leaves(tuple(inputs)) if isinstance(leaf, torch.Tensor)]
+    constants = [*dict(model.named_parameters()).values(), *dict(model.named_buffers()).values()]
+    by_name = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    position = {id(tensor): at for at, tensor in enumerate(constants)}
+    for prefix, kind, tensors in (("in", "in", given), ("cst", "cst", constants)):
+        for at, tensor in enumerate(tensors):
+            shape, stride = tuple(tensor.shape), tuple(tensor.stride())
+            builder.tensors[f"{prefix}{at}"] = Tensor(
+                f"{prefix}{at}", shape, stride, short_dtype(tensor.dtype), "in" if kind == "in" else "cst"
+            )
+    known: dict[Any, Any] = {}
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    taken = 0
+    for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
+        if spec.kind.name in ("PARAMETER", "BUFFER"):
+            known[node] = builder.value(f"cst{position[id(by_name[spec.target])]}")
+        elif spec.kind.name == "CONSTANT_TENSOR":
+            known[node] = _baked(builder, node.name, spec.target, program.constants[spec.target])
+        elif type(spec.arg).__name__ == "TensorArgument":
+            known[node] = builder.value(f"in{taken}")
+            taken += 1
+        else:
+            known[node] = getattr(spec.arg, "value", None)
+    return known
+
+
+def _baked(builder: Builder, name: str, target: str, tensor: Any) -> Value:
+    """A tensor made inside forward, or held as a plain attribute: its numbers go into the source."""
+    dtype = working(short_dtype(tensor.dtype))
+    numbers = tensor.detach().flatten().tolist()
+    shape = tuple(tensor.shape)
+    if len(numbers) == 1:
+        return builder.constant(numbers[0], dtype, shape)
+    if len(numbers) > _MOST_BAKED:
+        raise UnsupportedError(
+            f"expected constant tensors of at most {_MOST_BAKED} elements outside parameters and buffers, "
+            f"got {target} of shape {shape}; register it with self.register_buffer"
+        )
+    builder.node_name, builder.origin = name, "constant"
+    steps = contiguous(shape)
+
+    def body(index: Any, extents: dict[str, int]) -> Expr:
+        flat = Position(add(*(scale(one, step) for one, step in zip(index, steps, strict=True))), "i64")
+        made: Expr = Const(numbers[-1], dtype)
+        for at in range(len(numbers) - 2, -1, -1):
+            here = op("eq", flat, Const(at, "i64"), dtype="bool")
+            made = where(here, Const(numbers[at], dtype), made, dtype)
+        return made
+
+    return builder.map(shape, dtype, body)
+
+
+# nodes
+
+
+def _walk(builder: Builder, nodes: Any, known: dict[Any, Any]) -> list[tuple[Value, Any]]:
+    """Runs the handlers in order; returns the results with what torch says about them."""
+    results: list[tuple[Value, Any]] = []
+    for node in nodes:
+        if node.op == "output":
+            for leaf in node.args[0]:
+                if leaf is not None and hasattr(leaf, "meta"):
+                    results.append((known[leaf], leaf.meta["val"]))
+        if node.op != "call_function":
+            continue
+        if "getitem" in str(node.target):
+            known[node] = known[node.args[0]][node.args[1]]
+            continue
+        builder.node_name, builder.origin, builder.meta = node.name, str(node.target), node.meta.get("val")
+        args, kwargs = _resolved(node.args, known), _resolved(node.kwargs, known)
+        known[node] = HANDLERS[builder.origin](builder, *args, **kwargs)
+    return results
+
+
+def _resolved(argument: Any, known: dict[Any, Any]) -> Any:
+    if isinstance(argument, list | tuple):
+        return tuple(_resolved(item, known) for item in argument)
+    if isinstance(argument, dict):
+        return {key: _resolved(item, known) for key, item in argument.items() if key not in _IGNORED}
+    return known.get(argument, argument) if hasattr(argument, "meta") else argument
+
+
+_IGNORED = ("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking")
+"""Keyword arguments that the result's meta value already tells."""
+
+
+def _store(builder: Builder, results: Sequence[tuple[Value, Any]]) -> None:
+    """One copy stage per output, cast to the output's own dtype; `tidy` absorbs most of them."""
+    if not results:
+        raise TaskError("expected a forward that returns at least one tensor, got none")
+    for at, (value, meta) in enumerate(results):
+        name, dtype = f"out{at}", short_dtype(meta.dtype)
+        if not isinstance(value, Value) or math.prod(value.shape) < 0:
+            raise TaskError(f"expected tensors as results, got {value!r}")
+        builder.tensors[name] = Tensor(name, value.shape, contiguous(value.shape), dtype, "out")
+        builder.node_name, builder.origin = f"store_{name}", "copy"
+        made = builder.map(
+            value.shape, value.dtype, lambda i, e, v=value, t=dtype: _rounded(v.read(i, e), v.dtype, t)
+        )
+        stage = builder.stages.pop()
+        del builder.tensors[stage.outputs[0] or ""]
+        assert made.shape == value.shape
+        builder.stages.append(Stage(stage.name, "map", stage.axes, stage.body, (name,), origin="copy"))
+
+
+def _rounded(expr: Expr, dtype: str, wanted: str) -> Expr:
+    return expr if dtype == wanted else Cast(expr, wanted)

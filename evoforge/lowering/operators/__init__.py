@@ -1,0 +1,19 @@
+"""One handler per aten operator, a file per family; importing this package fills `HANDLERS`."""
+
+from evoforge.lowering.operators import (
+    attention,
+    contractions,
+    indexing,
+    norms,
+    pointwise,
+    pooling,
+    reductions,
+    scans,
+    views,
+)
+from evoforge.lowering.operators.builder import Builder, Value
+from evoforge.lowering.operators.registry import HANDLERS, register
+
+__all__ = ["HANDLERS", "Builder", "Value", "register"]
+
+_FAMILIES = (attention, contractions, indexing, norms, pointwise, pooling, reductions, scans, views)

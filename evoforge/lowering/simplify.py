@@ -1,0 +1,347 @@
+"""Passes over a whole graph that keep its meaning: fewer stages, plainer indices.
+
+They run once after capture; `tidy` is all of them in order. Each maps a `Graph` to a `Graph`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from evoforge.lowering.index import add, axis, const, floordiv, mod, names, plain_axis, scale, substitute
+from evoforge.lowering.ir import (
+    Affine,
+    Axis,
+    Cast,
+    Const,
+    Expr,
+    FloorDiv,
+    Graph,
+    Load,
+    Mod,
+    Op,
+    Position,
+    Stage,
+    Tensor,
+    Where,
+    loads,
+    rewrite,
+)
+
+__all__ = [
+    "absorb_copies",
+    "dtype_of",
+    "eliminate_dead",
+    "extents_of",
+    "readers",
+    "rename",
+    "share_identical",
+    "split_axes",
+    "tidy",
+]
+
+
+def tidy(graph: Graph) -> Graph:
+    """Identical stages shared, copies to outputs absorbed, axes split where that makes indices affine."""
+    graph = eliminate_dead(share_identical(graph))
+    return rename(eliminate_dead(split_axes(absorb_copies(graph))))
+
+
+def extents_of(stage: Stage) -> dict[str, int]:
+    """Axis name → extent, reduction axes included."""
+    return {a.name: a.extent for a in (*stage.axes, *stage.reduction)}
+
+
+def dtype_of(expr: Expr, tensors: Mapping[str, Tensor]) -> str:
+    """The dtype of an expression's value."""
+    if isinstance(expr, Load):
+        return tensors[expr.tensor].dtype
+    assert isinstance(expr, Const | Position | Op | Cast | Where)
+    return expr.dtype
+
+
+def readers(graph: Graph, tensor: str) -> list[Stage]:
+    """The stages that load `tensor`."""
+    return [stage for stage in graph.stages if any(load.tensor == tensor for load in loads(stage.body))]
+
+
+def _redirect(node: Any, moved: Mapping[str, str]) -> Any:
+    def visit(part: Any) -> Any:
+        return replace(part, tensor=moved[part.tensor]) if isinstance(part, Load) and part.tensor in moved else part
+
+    return rewrite(node, visit)
+
+
+def eliminate_dead(graph: Graph) -> Graph:
+    """Drops stages and results that no output depends on; argmax without its position becomes max."""
+    needed = set(graph.names("out"))
+    kept: list[Stage] = []
+    for stage in reversed(graph.stages):
+        outputs = tuple(name if name in needed else None for name in stage.outputs)
+        if not any(outputs):
+            continue
+        stage = replace(stage, outputs=outputs)
+        if stage.monoid in ("argmax", "argmin") and outputs[1] is None:
+            stage = replace(stage, monoid=stage.monoid.removeprefix("arg"), outputs=outputs[:1])
+        kept.append(stage)
+        needed |= {load.tensor for load in loads(stage.body)}
+    tensors = {name: t for name, t in graph.tensors.items() if t.kind != "tmp" or name in needed}
+    return Graph(tensors, tuple(reversed(kept)))
+
+
+def share_identical(graph: Graph) -> Graph:
+    """A stage that computes the same as an earlier one is dropped, if it writes no output."""
+    moved: dict[str, str] = {}
+    seen: dict[Any, Stage] = {}
+    kept: list[Stage] = []
+    for stage in graph.stages:
+        stage = replace(stage, body=_redirect(stage.body, moved))
+        key = repr(replace(stage, name="", outputs=(None,) * len(stage.outputs), origin=""))
+        dtypes = tuple(graph.tensors[name].dtype for name in stage.outputs if name)
+        first = seen.get((key, dtypes))
+        if first is None or any(name and graph.tensors[name].kind == "out" for name in stage.outputs):
+            seen.setdefault((key, dtypes), stage)
+            kept.append(stage)
+            continue
+        for mine, theirs in zip(stage.outputs, first.outputs, strict=True):
+            if mine and theirs:
+                moved[mine] = theirs
+    return Graph(graph.tensors, tuple(kept))
+
+
+# copies to outputs
+
+
+def absorb_copies(graph: Graph) -> Graph:
+    """Lets the stage behind ``out = copy of tmp`` write the output itself.
+
+    A map that only the copy reads is evaluated over the output's axes, through whatever view. Any
+    other stage is laid out as the output if that only permutes dimensions or adds sizes of 1.
+    """
+    for copy in [stage for stage in graph.stages if stage.kind == "map"]:
+        load = copy.body.arg if isinstance(copy.body, Cast) else copy.body
+        out = copy.outputs[0]
+        if out is None or graph.tensors[out].kind != "out" or not isinstance(load, Load) or load.guards:
+            continue
+        producer = graph.producer(load.tensor)
+        if producer is None or graph.tensors[load.tensor].kind != "tmp":
+            continue
+        source, target = graph.tensors[load.tensor], graph.tensors[out]
+        alone = len(readers(graph, load.tensor)) == 1
+        if producer.kind == "map" and alone and target.numel <= source.numel:
+            graph = _evaluated_at(graph, producer, copy, load)
+        elif source.dtype == target.dtype:
+            graph = _laid_out(graph, producer, copy, load)
+    return graph
+
+
+def _evaluated_at(graph: Graph, producer: Stage, copy: Stage, load: Load) -> Graph:
+    at = {a.name: index for a, index in zip(producer.axes, load.index, strict=True)}
+    # the producer's axes get names of their own first: both stages count from i0
+    fresh = {name: axis(f"old_{name}") for name in at}
+    wide = {f"old_{a.name}": a.extent for a in producer.axes}
+    body = substitute(substitute(producer.body, fresh, wide), {f"old_{name}": one for name, one in at.items()}, extents_of(copy))
+    if isinstance(copy.body, Cast):
+        body = Cast(body, copy.body.dtype)
+    merged = replace(copy, name=producer.name, body=body, origin=producer.origin)
+    return Graph(graph.tensors, tuple(merged if s is copy else s for s in graph.stages if s is not producer))
+
+
+def _laid_out(graph: Graph, producer: Stage, copy: Stage, load: Load) -> Graph:
+    """Gives the producer's results the copy's layout; unchanged where the view is no permutation."""
+    order = _permutation(copy, load, graph.tensors[load.tensor])
+    if order is None:
+        return graph
+    others = [name for name in producer.outputs if name and name != load.tensor]
+    if order != tuple(range(len(order))) and any(graph.tensors[name].kind == "out" for name in others):
+        return graph
+    own = [producer_axis.name for producer_axis in producer.axes] if producer.kind != "scan" else list(producer.order)
+    by_name = {a.name: a for a in (*producer.axes, *producer.reduction)}
+    laid = [by_name[own[at]] if at is not None else Axis(f"u{k}", 1) for k, at in enumerate(order)]
+    out = copy.outputs[0]
+    assert out is not None
+    shape = tuple(a.extent for a in laid)
+    tensors = dict(graph.tensors)
+    for name in others:
+        tensors[name] = replace(tensors[name], shape=shape, stride=_steps(shape))
+    changed = replace(
+        producer,
+        axes=tuple(a for a in laid if a not in producer.reduction),
+        order=tuple(a.name for a in laid) if producer.kind == "scan" else (),
+        outputs=tuple(out if name == load.tensor else name for name in producer.outputs),
+    )
+    touched = {load.tensor: out, **{name: name for name in others}}
+
+    def visit(node: Any) -> Any:
+        if isinstance(node, Load) and node.tensor in touched:
+            index = tuple(const(0) if at is None else node.index[at] for at in order)
+            return replace(node, tensor=touched[node.tensor], index=index)
+        return node
+
+    stages = [changed if s is producer else replace(s, body=rewrite(s.body, visit)) for s in graph.stages if s is not copy]
+    return Graph(tensors, tuple(stages))
+
+
+def _permutation(copy: Stage, load: Load, source: Tensor) -> tuple[int | None, ...] | None:
+    """For every dimension of the output the source's dimension, None for an added size of 1; or no permutation."""
+    where: dict[str, int] = {}
+    free = []
+    for at, (index, size) in enumerate(zip(load.index, source.shape, strict=True)):
+        name = plain_axis(index)
+        if name is not None and name not in where and extents_of(copy)[name] == size:
+            where[name] = at
+        elif size == 1 and index == const(0):
+            free.append(at)
+        else:
+            return None
+    order: list[int | None] = []
+    for a in copy.axes:
+        if a.name in where:
+            order.append(where[a.name])
+        elif a.extent == 1:
+            order.append(free.pop(0) if free else None)
+        else:
+            return None
+    return None if free else tuple(order)
+
+
+def _steps(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+# splitting axes
+
+
+def split_axes(graph: Graph) -> Graph:
+    """Splits an axis that is only used through quotients and remainders, e.g. one over c·h·w.
+
+    Reduction axes, and the axes of stages that write temporaries; an output keeps its own axes.
+    """
+    for name in [stage.name for stage in graph.stages]:
+        stage = next(s for s in graph.stages if s.name == name)
+        fixed = any(out and graph.tensors[out].kind == "out" for out in stage.outputs) or stage.kind == "scan"
+        candidates = [*(() if fixed else stage.axes), *(() if stage.kind == "scan" else stage.reduction)]
+        for candidate in candidates:
+            current = next(s for s in graph.stages if s.name == name)
+            sizes = _split_sizes(current, candidate)
+            if sizes:
+                graph = _split(graph, current, candidate, sizes)
+    return graph
+
+
+def _complex_atoms(node: Any) -> list[FloorDiv | Mod]:
+    found: list[FloorDiv | Mod] = []
+
+    def visit(part: Any) -> Any:
+        if isinstance(part, FloorDiv | Mod):
+            found.append(part)
+        return part
+
+    rewrite(node, visit)
+    return found
+
+
+def _split_sizes(stage: Stage, candidate: Axis) -> list[int]:
+    """Sizes of the pieces, outermost first; empty if no split helps."""
+    boundaries: set[int] = set()
+    for atom in _complex_atoms(stage.body):
+        factor = next((c for c, part in atom.arg.terms if part == candidate.name), 0)
+        boundary = atom.by // math.gcd(atom.by, factor) if factor else 0
+        if isinstance(atom, Mod) and factor == 0:
+            inner = atom.arg.terms[0][1] if len(atom.arg.terms) == 1 else None
+            if isinstance(inner, FloorDiv) and candidate.name in names(inner):
+                boundary = atom.by * inner.by
+        if 1 < boundary < candidate.extent and candidate.extent % boundary == 0:
+            boundaries.add(boundary)
+    chain = sorted(boundaries)
+    if not chain or any(high % low for low, high in zip(chain, chain[1:], strict=False)):
+        return []
+    edges = [candidate.extent, *reversed(chain), 1]
+    sizes = [outer // inner for outer, inner in zip(edges, edges[1:], strict=False)]
+    pieces, extents = _pieces(stage, candidate, sizes)
+    after = substitute(stage.body, {candidate.name: _joined(pieces)}, extents)
+    return sizes if len(_complex_atoms(after)) < len(_complex_atoms(stage.body)) else []
+
+
+def _pieces(stage: Stage, candidate: Axis, sizes: Sequence[int]) -> tuple[list[Axis], dict[str, int]]:
+    pieces = [Axis(f"{candidate.name}_{k}", size) for k, size in enumerate(sizes)]
+    extents = extents_of(stage) | {piece.name: piece.extent for piece in pieces}
+    return pieces, extents
+
+
+def _joined(pieces: Sequence[Axis]) -> Affine:
+    steps = _steps([piece.extent for piece in pieces])
+    return add(*(scale(axis(piece.name), step) for piece, step in zip(pieces, steps, strict=True)))
+
+
+def _split(graph: Graph, stage: Stage, candidate: Axis, sizes: Sequence[int]) -> Graph:
+    pieces, extents = _pieces(stage, candidate, sizes)
+    body = substitute(stage.body, {candidate.name: _joined(pieces)}, extents)
+
+    def spread(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(piece for a in axes for piece in (pieces if a == candidate else [a]))
+
+    changed = replace(stage, axes=spread(stage.axes), reduction=spread(stage.reduction), body=body)
+    if candidate in stage.reduction:
+        return Graph(graph.tensors, tuple(changed if s is stage else s for s in graph.stages))
+    at, tensors = stage.axes.index(candidate), dict(graph.tensors)
+    shape = tuple(a.extent for a in changed.axes)
+    for name in stage.outputs:
+        if name:
+            tensors[name] = replace(tensors[name], shape=shape, stride=_steps(shape))
+    written = {name for name in stage.outputs if name}
+
+    def reread(reader: Stage) -> Stage:
+        inside = extents_of(reader)
+
+        def visit(node: Any) -> Any:
+            if isinstance(node, Load) and node.tensor in written:
+                parts = _divided(node.index[at], sizes, inside)
+                return replace(node, index=(*node.index[:at], *parts, *node.index[at + 1 :]))
+            return node
+
+        return replace(reader, body=rewrite(reader.body, visit))
+
+    return Graph(tensors, tuple(changed if s is stage else reread(s) for s in graph.stages))
+
+
+def _divided(index: Affine, sizes: Sequence[int], extents: Mapping[str, int]) -> list[Affine]:
+    parts = []
+    for k, step in enumerate(_steps(sizes)):
+        quotient = floordiv(index, step, extents)
+        parts.append(quotient if k == 0 else mod(quotient, sizes[k], extents))
+    return parts
+
+
+def rename(graph: Graph) -> Graph:
+    """Axes i0… and r0…, temporaries tmp0… in order of their stages."""
+    moved: dict[str, str] = {}
+    for stage in graph.stages:
+        for name in stage.outputs:
+            if name and graph.tensors[name].kind == "tmp":
+                moved[name] = f"tmp{len(moved)}"
+    tensors = {moved.get(name, name): replace(t, name=moved.get(name, name)) for name, t in graph.tensors.items()}
+    return Graph(tensors, tuple(_renamed(stage, moved) for stage in graph.stages))
+
+
+def _renamed(stage: Stage, moved: Mapping[str, str]) -> Stage:
+    new = {a.name: f"i{k}" for k, a in enumerate(stage.axes)} | {a.name: f"r{k}" for k, a in enumerate(stage.reduction)}
+
+    def visit(node: Any) -> Any:
+        if isinstance(node, Load) and node.tensor in moved:
+            return replace(node, tensor=moved[node.tensor])
+        return node
+
+    extents = {new[a.name]: a.extent for a in (*stage.axes, *stage.reduction)}
+    body = substitute(rewrite(stage.body, visit), {old: axis(now) for old, now in new.items()}, extents)
+    return replace(
+        stage,
+        axes=tuple(Axis(new[a.name], a.extent) for a in stage.axes),
+        reduction=tuple(Axis(new[a.name], a.extent) for a in stage.reduction),
+        order=tuple(new[name] for name in stage.order),
+        body=body,
+        outputs=tuple(moved.get(name, name) if name else None for name in stage.outputs),
+    )
+

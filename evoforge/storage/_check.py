@@ -1,0 +1,119 @@
+"""The invariants of a store, over its raw rows: the same for every store.
+
+The database enforces most of them when rows are written; this finds what a damaged disk, an edit by
+hand or a bug left behind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from evoforge.core import Status
+from evoforge.storage._base import ACTIONS
+from evoforge.storage._records import (
+    candidate_from_row,
+    evaluation_from_row,
+    params_hash,
+    target_from_json,
+    task_from_json,
+)
+
+__all__ = ["REFERENCES", "TABLES", "find_problems"]
+
+TABLES = (
+    "tasks",
+    "targets",
+    "campaigns",
+    "candidates",
+    "parent_edges",
+    "proposals",
+    "evaluations",
+    "placements",
+    "meta_prompts",
+)
+"""Parents before children: rows can be copied in this order and deleted in the reverse one."""
+
+REFERENCES: tuple[tuple[str, str, str, str], ...] = (
+    ("campaigns", "task", "tasks", "id"),
+    ("campaigns", "target", "targets", "id"),
+    ("parent_edges", "child", "candidates", "id"),
+    ("parent_edges", "parent", "candidates", "id"),
+    ("proposals", "campaign", "campaigns", "name"),
+    ("proposals", "candidate", "candidates", "id"),
+    ("evaluations", "campaign", "campaigns", "name"),
+    ("evaluations", "candidate", "candidates", "id"),
+    ("evaluations", "task", "tasks", "id"),
+    ("evaluations", "target", "targets", "id"),
+    ("placements", "campaign", "campaigns", "name"),
+    ("placements", "candidate", "candidates", "id"),
+    ("placements", "evaluation", "evaluations", "id"),
+    ("meta_prompts", "campaign", "campaigns", "name"),
+)
+"""(table, column) refers to (table, column)."""
+
+_Read = Callable[[str], Iterable[Mapping[str, Any]]]
+
+
+def find_problems(read: _Read) -> list[str]:
+    """A sentence per broken invariant. `read` gives the rows of a table, in stored order."""
+    return [*_references(read), *_contents(read), *_evaluations(read), *_placements(read)]
+
+
+def _references(read: _Read) -> Iterator[str]:
+    keys = {
+        (table, column): {row[column] for row in read(table)} for table, column in {ref[2:] for ref in REFERENCES}
+    }
+    for table in TABLES:
+        outgoing = [ref for ref in REFERENCES if ref[0] == table]
+        if not outgoing:
+            continue
+        for row in read(table):
+            for _, column, other, key in outgoing:
+                if row[column] not in keys[other, key]:
+                    yield f"a row of {table} refers to {other} {row[column]!r}, which is not stored"
+
+
+def _contents(read: _Read) -> Iterator[str]:
+    """Ids are hashes of what they name."""
+    for row in read("candidates"):
+        if candidate_from_row(row, ()).id != row["id"]:
+            yield f"the source of candidate {row['id'][:12]} is not the one its id was made from"
+    for row in read("tasks"):
+        if task_from_json(json.loads(row["body"])).id != row["id"]:
+            yield f"the content of task {row['id'][:12]} is not the one its id was made from"
+    for row in read("targets"):
+        if target_from_json(json.loads(row["body"])).id != row["id"]:
+            yield f"the content of target {row['id'][:12]} is not the one its id was made from"
+
+
+def _evaluations(read: _Read) -> Iterator[str]:
+    for row in read("evaluations"):
+        name = f"evaluation {row['id']}"
+        try:
+            evaluation = evaluation_from_row(row).evaluation
+        except (ValueError, TypeError, KeyError) as error:
+            yield f"{name} cannot be read: {error}"
+            continue
+        if row["objective"] != evaluation.objective or row["latency_ms"] != evaluation.latency_ms:
+            yield f"{name} says objective {row['objective']}, its timings say {evaluation.objective}"
+        if row["params_hash"] != params_hash(evaluation.params):
+            yield f"{name} is filed under other parameter values than its own"
+
+
+def _placements(read: _Read) -> Iterator[str]:
+    rows = {
+        row["id"]: (row["campaign"], row["candidate"], params_hash(json.loads(row["params"])), row["status"])
+        for row in read("evaluations")
+    }
+    for row in read("placements"):
+        name, ground = f"placement {row['id']}", rows.get(row["evaluation"])
+        if row["action"] not in ACTIONS:
+            yield f"{name} has the unknown action {row['action']!r}"
+        if ground is None:
+            continue  # already reported as a broken reference
+        if ground[:3] != (row["campaign"], row["candidate"], params_hash(json.loads(row["params"]))):
+            yield f"{name} rests on evaluation {row['evaluation']}, which measured something else"
+        elif row["action"] in ("NEW", "IMPROVED") and ground[3] != Status.CORRECT:
+            yield f"{name} put a kernel into cell {row['cell']} on evaluation {row['evaluation']}, which is {ground[3]}"

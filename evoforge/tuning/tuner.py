@@ -1,0 +1,266 @@
+"""One candidate's parameters, tuned on one target: enumerated when few, else by TPE.
+
+Only what `ask` returns is judged and costs an evaluation; infeasible and repeated draws are settled
+in here. Infeasible draws are told to the sampler as pruned trials with a violated constraint, since
+failed trials are invisible to it and it would never learn where the feasible region is (Watanabe &
+Hutter 2023, arXiv 2211.14411).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from evoforge.core import ParameterSpace, Params, Status
+
+__all__ = ["Tuner"]
+
+_ENUMERATE = 64  # feasible points up to which every one is judged
+_SCAN = 4096  # combinations looked at to find out whether there are that few
+_REJECTIONS = 50  # draws of the sampler that may be refused in a row
+_RANDOM_DRAWS = 200  # attempts at a random feasible point
+_STARTUP = 8  # trials (infeasible ones included) before TPE's model is used
+
+Key = tuple[int, ...]
+
+
+class Tuner:
+    """Asks for parameter values worth judging, never the same twice.
+
+    Several points may be out at once, and answers may come in any order or never; the values drawn
+    depend on the answers that had come. Deterministic for the same calls and seed.
+
+    Args:
+        space: the candidate's declared parameters.
+        seed: of everything random in here.
+        trials: how many points `ask` may return.
+        known: points judged before, with their objective (None: they failed); never asked again.
+        enqueue: points to try first (winners on the parent, on similar tasks, on other targets);
+            fitted to the space by `ParameterSpace.inherit`.
+    """
+
+    def __init__(
+        self,
+        space: ParameterSpace,
+        *,
+        seed: int,
+        trials: int,
+        known: Sequence[tuple[Params, float | None]] = (),
+        enqueue: Sequence[Params] = (),
+    ) -> None:
+        self._space = space
+        self._names = [parameter.name for parameter in space.parameters]
+        # The sampler sees positions in sorted choices: tile sizes are ordered, not merely named.
+        self._choices = {parameter.name: sorted(parameter.choices) for parameter in space.parameters}
+        self._rng = np.random.default_rng(seed)
+        self._left = trials
+        self._seed = seed
+        self._judged: dict[Key, tuple[float | None, Status]] = {}
+        self._out: dict[Key, Any] = {}
+        for params, value in known:
+            if space.feasible(params):
+                self._judged[self._key(params)] = (value, Status.WRONG if value is None else Status.CORRECT)
+        self._known = dict(self._judged)
+        self._first = [space.inherit(params) for params in enqueue]
+        self._few = self._enumerate(min(_ENUMERATE, trials))
+        self._study: Any = None
+
+    @property
+    def exhaustive(self) -> bool:
+        """Whether every feasible point will be judged."""
+        return self._few is not None
+
+    @property
+    def trials_left(self) -> int:
+        """How many more points `ask` may return."""
+        return self._left
+
+    @property
+    def best(self) -> tuple[dict[str, int], float] | None:
+        """The judged point with the highest value; the earliest of equal ones; None before any."""
+        found: tuple[dict[str, int], float] | None = None
+        for key, (value, status) in self._judged.items():
+            if value is not None and status is Status.CORRECT and (found is None or value > found[1]):
+                found = (self._params(key), value)
+        return found
+
+    def ask(self) -> dict[str, int] | None:
+        """Feasible values that were never returned nor known; None when trials or points run out."""
+        if self._left <= 0:
+            return None
+        params = self._next_first() or (self._next_few() if self._few is not None else self._next_drawn())
+        if params is None:
+            return None
+        self._left -= 1
+        self._out.setdefault(self._key(params), None)
+        return params
+
+    def tell(self, params: Params, value: float | None, status: Status) -> None:
+        """The verdict on a point that `ask` returned.
+
+        `value` is the objective (log2 speed-up, higher is better): final for CORRECT, what was seen
+        so far for PRUNED, None for everything that gave no timing.
+
+        Raises:
+            ValueError: the point is not out, or a CORRECT one has no value.
+        """
+        key = self._key(params)
+        if key not in self._out:
+            raise ValueError(f"expected the verdict on a point that was asked and not told yet, got {dict(params)}")
+        if status is Status.CORRECT and value is None:
+            raise ValueError(f"a CORRECT trial must come with its objective, got None for {dict(params)}")
+        trial = self._out.pop(key)
+        self._judged[key] = (value, status)
+        if self._few is None:
+            with _quiet():
+                self._settle(trial or self._trial(self._params(key)), value, status)
+
+    def _enumerate(self, limit: int) -> list[dict[str, int]] | None:
+        """Every feasible unknown point in seeded order, or None when there are more than `limit`."""
+        if self._space.product_size() > _SCAN:
+            return None
+        points: list[dict[str, int]] = []
+        for point in self._space.points():
+            if self._key(point) not in self._judged:
+                points.append(point)
+            if len(points) > limit:
+                return None
+        return [points[int(index)] for index in self._rng.permutation(len(points))]
+
+    def _next_first(self) -> dict[str, int] | None:
+        while self._first:
+            params = self._first.pop(0)
+            if not self._taken(params):
+                return params
+        return None
+
+    def _next_few(self) -> dict[str, int] | None:
+        while self._few:
+            params = self._few.pop(0)
+            if not self._taken(params):
+                return params
+        return None
+
+    def _next_drawn(self) -> dict[str, int] | None:
+        with _quiet():
+            for _ in range(_REJECTIONS):
+                trial = self._trial(None)
+                params = {name: self._choices[name][trial.params.get(name, 0)] for name in self._names}
+                key = self._key(params)
+                if not self._mark_violations(trial, params):
+                    self._tell_pruned(trial)
+                elif key in self._out:
+                    # Still being judged: nothing to say about it yet.
+                    self._sampler_study().tell(trial, state=_state("FAIL"))
+                elif key in self._judged:
+                    self._settle(trial, *self._judged[key])
+                else:
+                    self._out[key] = trial
+                    return params
+        return self._random_feasible()
+
+    def _random_feasible(self) -> dict[str, int] | None:
+        """A uniform draw, repaired; None if every attempt ends at a point already taken."""
+        for _ in range(_RANDOM_DRAWS):
+            params = self._repair({name: int(self._rng.choice(self._choices[name])) for name in self._names})
+            if params is not None and not self._taken(params):
+                return params
+        return None
+
+    def _repair(self, params: dict[str, int]) -> dict[str, int] | None:
+        """Changes one parameter after another to what violates least; None at a dead end."""
+        broken = self._violations(params)
+        for name in self._rng.permutation(self._names):
+            if not broken:
+                break
+            options = [params | {str(name): int(value)} for value in self._rng.permutation(self._choices[str(name)])]
+            counts = [self._violations(option) for option in options]
+            if min(counts) <= broken:
+                broken = min(counts)
+                params = options[counts.index(broken)]
+        return None if broken else params
+
+    def _taken(self, params: Params) -> bool:
+        key = self._key(params)
+        return key in self._judged or key in self._out
+
+    def _violations(self, params: Params) -> int:
+        """How many constraints `params` breaks."""
+        parameters = self._space.parameters
+        return sum(not ParameterSpace(parameters, (text,)).feasible(params) for text in self._space.constraints)
+
+    def _key(self, params: Params) -> Key:
+        return tuple(params[name] for name in self._names)
+
+    def _params(self, key: Key) -> dict[str, int]:
+        return dict(zip(self._names, key, strict=True))
+
+    # What follows speaks to Optuna; everything runs under `_quiet`.
+
+    def _sampler_study(self) -> Any:
+        if self._study is None:
+            import optuna
+
+            sampler = optuna.samplers.TPESampler(multivariate=True, seed=self._seed % 2**32, n_startup_trials=_STARTUP)
+            self._study = optuna.create_study(direction="maximize", sampler=sampler)
+            for key, (value, status) in self._known.items():
+                self._settle(self._trial(self._params(key)), value, status)
+        return self._study
+
+    def _trial(self, params: Params | None) -> Any:
+        """A new trial: at `params`, or where the sampler wants it."""
+        from optuna.distributions import IntDistribution
+
+        study = self._sampler_study()
+        sizes = {name: len(choices) for name, choices in self._choices.items() if len(choices) > 1}
+        if params is not None:
+            study.enqueue_trial({name: self._choices[name].index(params[name]) for name in sizes})
+        return study.ask({name: IntDistribution(0, size - 1) for name, size in sizes.items()})
+
+    def _mark_violations(self, trial: Any, params: Params) -> bool:
+        """Sets the constraint (≤ 0 is feasible) on the trial; True if it is met."""
+        broken = self._violations(params)
+        trial.set_constraint("require", float(broken))
+        return broken == 0
+
+    def _settle(self, trial: Any, value: float | None, status: Status) -> None:
+        """Tells a feasible point's verdict; for a repeated draw, the stored one."""
+        if not trial.constraints:
+            trial.set_constraint("require", 0.0)
+        if status is Status.CORRECT:
+            self._sampler_study().tell(trial, value)
+            return
+        if status is Status.PRUNED and value is not None:
+            trial.report(value, step=1)
+        else:
+            # No constraint foresaw it, but to the sampler a kernel that fails there breaks one.
+            trial.set_constraint("failed", 1.0)
+        self._tell_pruned(trial)
+
+    def _tell_pruned(self, trial: Any) -> None:
+        self._sampler_study().tell(trial, state=_state("PRUNED"))
+
+
+def _state(name: str) -> Any:
+    from optuna.trial import TrialState
+
+    return TrialState[name]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Optuna without its log lines and its notes on experimental features."""
+    import optuna
+
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", category=optuna.exceptions.ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(verbosity)

@@ -1,0 +1,74 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evoforge.core import Parameter, ParameterSpace
+from evoforge.errors import ParameterError
+
+HEADER = """// evoforge: param TILE_M = 32 in {16, 32, 64, 128}
+// evoforge: param UNROLL = 4 in {1, 2, 4, 8}
+// evoforge: require TILE_M * UNROLL <= 256
+int x;
+"""
+
+
+def test_header_is_read_in_order() -> None:
+    space = ParameterSpace.parse(HEADER)
+    assert space.parameters == (Parameter("TILE_M", 32, (16, 32, 64, 128)), Parameter("UNROLL", 4, (1, 2, 4, 8)))
+    assert space.defaults() == {"TILE_M": 32, "UNROLL": 4}
+    assert space.product_size() == 16
+    points = list(space.points())
+    assert len(points) == 13
+    assert all(point["TILE_M"] * point["UNROLL"] <= 256 for point in points)
+
+
+def test_feasible_wants_every_name_and_known_choices() -> None:
+    space = ParameterSpace.parse(HEADER)
+    assert space.feasible({"TILE_M": 16, "UNROLL": 8})
+    assert not space.feasible({"TILE_M": 128, "UNROLL": 4})
+    assert not space.feasible({"TILE_M": 16})
+    assert not space.feasible({"TILE_M": 17, "UNROLL": 1})
+    assert not space.feasible({"TILE_M": 16, "UNROLL": 1, "OTHER": 1})
+
+
+def test_inherit_takes_what_fits_and_falls_back() -> None:
+    space = ParameterSpace.parse(HEADER)
+    assert space.inherit({"UNROLL": 8, "GONE": 3}) == {"TILE_M": 32, "UNROLL": 8}
+    assert space.inherit({"TILE_M": 128}) == space.defaults()
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("// evoforge: param tile = 4 in {4}", "expected 'evoforge: param NAME"),
+        ("// evoforge: param T = 5 in {4, 8}", "must be one of its choices"),
+        ("// evoforge: param T = 4 in {4, x}", "integers in braces"),
+        ("// evoforge: param T = 4 in {4, 4}", "repeat"),
+        ("// evoforge: require __import__('os').system('true')", "expected integers"),
+        ("// evoforge: require T <", "expected an expression"),
+        ("// evoforge: param T = 4 in {4}\n// evoforge: require T > 4", "defaults break"),
+        ("// evoforge: param T = 4 in {4}\n// evoforge: param T = 4 in {4}", "differently named"),
+    ],
+)
+def test_a_header_that_cannot_be_read_says_what_was_expected(line: str, says: str) -> None:
+    with pytest.raises(ParameterError, match=says):
+        ParameterSpace.parse(line)
+
+
+@given(st.dictionaries(st.sampled_from("ABCD"), st.lists(st.integers(-9, 99), min_size=1, max_size=5, unique=True)))
+def test_points_are_exactly_the_feasible_combinations(table: dict[str, list[int]]) -> None:
+    lines = [f"// evoforge: param {n} = {c[0]} in {{{', '.join(map(str, c))}}}" for n, c in table.items()]
+    space = ParameterSpace.parse("\n".join(lines))
+    points = list(space.points())
+    assert len(points) == space.product_size()
+    assert all(space.feasible(point) for point in points)
+    assert len({tuple(point.items()) for point in points}) == len(points)
+
+
+def test_require_knows_python_arithmetic_and_zero_division() -> None:
+    space = ParameterSpace.parse(
+        "// evoforge: param A = 6 in {0, 6}\n// evoforge: param B = 3 in {0, 3}\n"
+        "// evoforge: require A % B == 0 and not A // B == 1 or -A < 0"
+    )
+    assert space.feasible({"A": 6, "B": 0})
+    assert space.feasible({"A": 0, "B": 3})

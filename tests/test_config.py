@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import pytest
+
+from evoforge.config import load_config
+from evoforge.errors import ConfigError, UnsupportedError
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "campaign.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_whole_file_becomes_one_campaign_per_combination(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "name: q\ntasks: [a.py, 'pkg.mod:Thing']\ntargets: [cpu, 'cpu:threads=1']\nlanguages: [cpp]\nbaseline: best\n"
+        "budget: {minutes: 3, evals: 400, usd: 0}\nfrom: [k.cpp]\nemitters: [generator]\nmodels: []\n"
+        "meta_prompts: {pool: default, evolve_every: 20}\narchive: {axes: [tiling, memory, fusion]}\n"
+        "tuning: {trials: 16}\njudge: {sandbox: basic}\nseed: 7\n",
+    )
+    configs = load_config(path)
+    assert len(configs) == 4
+    assert configs[0].task == str(tmp_path / "a.py")
+    assert configs[2].task == "pkg.mod:Thing"
+    assert configs[0].from_ == (str(tmp_path / "k.cpp"),)
+    assert configs[0].budget.evals == 400
+    assert len({config.name for config in configs}) == 4
+    assert all(config.seed == 7 for config in configs)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("tasks: [a.py]\nbudjet: {}", "unknown key 'budjet'; did you mean 'budget'"),
+        ("tasks: [a.py]\nbudget: {minuts: 3}", "unknown key 'budget.minuts'; did you mean 'minutes'"),
+        ("tasks: [a.py]\ntuning: {trials: many}", "key 'tuning.trials'"),
+        ("tasks: []", "key 'tasks'"),
+        ("just text", "must be a mapping"),
+        ("tasks: [a.py", "is not YAML"),
+    ],
+)
+def test_a_mistake_is_named_with_the_way_on(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load_config(write(tmp_path, text))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="check the path"):
+        load_config(tmp_path / "none.yaml")
+
+
+def test_models_are_refused_rather_than_ignored(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="models"):
+        load_config(write(tmp_path, "tasks: [a.py]\nmodels: [{model: x}]"))
