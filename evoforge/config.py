@@ -110,7 +110,9 @@ def load_config(path: str | Path) -> list[CampaignConfig]:
     except ValidationError as error:
         raise ConfigError(f"{path}: {_explain(error)}") from error
     if file.models:
-        raise UnsupportedError(f"{path}: 'models' is not covered by this version; remove it to search with the generator")
+        raise UnsupportedError(
+            f"{path}: 'models' is not covered by this version; remove it to search with the generator"
+        )
     combinations = [(t, g, lang) for t in file.tasks for g in file.targets for lang in file.languages]
     common = file.model_dump(by_alias=True, exclude={"name", "tasks", "targets", "languages", "models", "from_"})
     common["from"] = tuple(str(path.parent / kernel) for kernel in file.from_)

@@ -29,7 +29,7 @@ class Clock:
         return self.spent_s + (self.recorded_s if self.replay else time.monotonic() - self._started)
 
     def stop_reason(self, evaluations: int) -> str:
-        """"evals" or "minutes" when that limit is reached, else empty."""
+        """ "evals" or "minutes" when that limit is reached, else empty."""
         if self.evals is not None and evaluations >= self.evals:
             return "evals"
         if self.budget_s is not None and self.elapsed_s >= self.budget_s - self.reserve_s:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evoforge.archives import Descriptor
+from evoforge.archives.descriptor import Descriptor
 from evoforge.campaign._budget import Clock
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._loop import Loop
@@ -246,7 +246,11 @@ def check_unchanged(row: CampaignRow) -> None:
     """Refuses to mix numbers of two machines, compilers or protocols in one campaign."""
     now: Mapping[str, Any] = resolve_target(row.target.spec).fingerprint
     then = row.target.fingerprint
-    changed = [f"{key} was {then.get(key)!r}, is {now.get(key)!r}" for key in sorted({*then, *now}) if then.get(key) != now.get(key)]
+    changed = [
+        f"{key} was {then.get(key)!r}, is {now.get(key)!r}"
+        for key in sorted({*then, *now})
+        if then.get(key) != now.get(key)
+    ]
     if row.protocol != PROTOCOL_VERSION and not changed:
         changed = [f"protocol was {row.protocol}, is {PROTOCOL_VERSION}"]
     if changed:
@@ -254,4 +258,3 @@ def check_unchanged(row: CampaignRow) -> None:
             f"campaign {row.name} was measured elsewhere: {'; '.join(changed)}. Its numbers cannot be mixed with new "
             f"ones: start a new campaign here (evoforge run), or resume it where it began"
         )
-

@@ -16,7 +16,7 @@ from evoforge.campaign._budget import Clock
 from evoforge.campaign._events import Narrator
 from evoforge.campaign._measure import Measurer
 from evoforge.campaign._state import State, point
-from evoforge.core import AddStatus, Candidate, Cell, Evaluation, Kind, MetaPrompt, Params, Status
+from evoforge.core import AddStatus, Candidate, Cell, Evaluation, MetaPrompt, Params, Status
 from evoforge.emitters import Bandit, Emitter, Outcome, Proposal, SearchView, Space, arms_of
 from evoforge.errors import ParameterError
 from evoforge.storage import Placement, Store
@@ -302,7 +302,10 @@ class Loop:
         best = self.state.archive.best()
         if best is None:
             return
-        over = {f"speedup_{side}": None if lead is None else 2 ** (best.objective + lead) for side, lead in self.lead.items()}
+        over = {
+            f"speedup_{side}": None if lead is None else 2 ** (best.objective + lead)
+            for side, lead in self.lead.items()
+        }
         self.narrator.tell(
             "best",
             **over,
@@ -330,4 +333,3 @@ class Loop:
             reachable=len(archive.reachable),
             phase=phase,
         )
-

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from evoforge.archives import Descriptor
+from evoforge.archives.descriptor import Descriptor
 from evoforge.core import PROTOCOL_VERSION, Candidate, Evaluation, Kind, Target, Task
 from evoforge.errors import NotFoundError
 
@@ -40,7 +40,7 @@ class Live:
     def build_ahead(self, jobs: Iterable[tuple[Candidate, Mapping[str, int]]]) -> None:
         """Builds in parallel before anything is measured: on a CPU the compiler shares the device."""
         with ThreadPoolExecutor(self._build_jobs) as pool:
-            list(pool.map(lambda job: self._judge.build_all(*job), jobs))
+            list(pool.map(lambda job: self._judge.build(*job), jobs))
 
     def trial(self, candidate: Candidate, params: Mapping[str, int], prune_below: float | None) -> Evaluation:
         return self._described(self._judge.trial(candidate, params, prune_below=prune_below))
@@ -104,4 +104,3 @@ class Recorded:
                 "add --replay-extend to measure what is missing"
             )
         return self._otherwise
-

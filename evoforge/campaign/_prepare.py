@@ -106,9 +106,9 @@ def _show_first(judge: Judge, setup: Setup, target: Target, config: CampaignConf
 def _admit(judge: Judge, row: CampaignRow, narrator: Narrator) -> None:
     narrator.tell("phase", text="checking the task")
     admission = judge.admit()
-    if not admission.admitted:
+    if not admission.fit:
         raise TaskError(
-            f"task {row.task.name} is not fit to be searched: {admission.reason}; "
+            f"task {row.task.name} is not fit to be searched: {'; '.join(admission.reasons)}; "
             "evoforge tasks check prints every control"
         )
 
@@ -116,9 +116,8 @@ def _admit(judge: Judge, row: CampaignRow, narrator: Narrator) -> None:
 def _baselines(judge: Judge, setup: Setup, config: CampaignConfig, narrator: Narrator) -> Setup:
     """Waits for torch.compile and settles the baseline; a failed compile leaves eager alone, flagged."""
     narrator.tell("phase", text="waiting for torch.compile")
-    judge.wait_compiled(600.0)
+    state = judge.wait_compiled(600.0)
     notices = list(setup.notices)
-    state = judge.compiled_state()
     if state != "ready" and not setup.notices:
         notices.append(f"torch.compile does not work on this task ({state}); eager is the only baseline")
     if setup.baseline is None:

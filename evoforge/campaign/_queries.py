@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from evoforge.archives import Archive, Descriptor, fold_confirmations
+from evoforge.archives import Archive, fold_confirmations
+from evoforge.archives.descriptor import Descriptor
 from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, Status
 from evoforge.storage import CampaignRow, Store, open_store
 

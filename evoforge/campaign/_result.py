@@ -64,9 +64,7 @@ class Result:
         return asdict(self)
 
 
-def summarise(
-    campaign: Campaign, loop: Loop, setup: Setup, reason: str, run_s: float, busy_s: float | None
-) -> Result:
+def summarise(campaign: Campaign, loop: Loop, setup: Setup, reason: str, run_s: float, busy_s: float | None) -> Result:
     """What the store and this run say in the end. `run_s`: wall seconds of this run alone."""
     archive = loop.state.archive
     best = archive.best()

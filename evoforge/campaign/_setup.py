@@ -101,7 +101,7 @@ def analyse(judge: Judge, task: Task, target: Target) -> Setup:
     An operator that the lowering does not cover is not an error here: see `Setup.uncovered`.
     """
     from evoforge.evaluation.physics import bound_ms
-    from evoforge.lowering.cost import flops, trace_signature, unfused_intermediates
+    from evoforge.lowering.cost import flops, trace_signature
 
     graphs: dict[str, Graph] = {}
     uncovered = ""
@@ -118,13 +118,11 @@ def analyse(judge: Judge, task: Task, target: Target) -> Setup:
         traces[name] = trace_signature(graph, signature, target.l2_bytes) if graph else None
         bounds[name] = bound_ms(signature, flops(graph) if graph else {}, target)
     first = next(iter(graphs.values()), None)
-    setup = Setup(signatures, traces, graphs, uncovered, unfused_intermediates(first) if first else None, bounds)
+    setup = Setup(signatures, traces, graphs, uncovered, first.unfused if first else None, bounds)
     judge.set_bounds(bounds)
     return setup
 
 
 def with_baseline(setup: Setup, judge: Judge) -> Setup:
     """`setup` with the judge's choice of baseline and the machine's noise."""
-    return replace(
-        setup, baseline=dict(judge.baseline), baseline_ms=judge.baseline_ms, aa_margin=judge.aa_margin()
-    )
+    return replace(setup, baseline=dict(judge.baseline), baseline_ms=judge.baseline_ms, aa_margin=judge.aa_margin())

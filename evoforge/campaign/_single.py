@@ -7,7 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from evoforge.archives import Descriptor, lower_bound, process_ratios
+from evoforge.archives import lower_bound, process_ratios
+from evoforge.archives.descriptor import Descriptor
 from evoforge.campaign._campaign import check_unchanged, read_kernel
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._measure import Live
@@ -63,7 +64,7 @@ def evaluate_kernel(
 
 
 def check_task(task: Task, target_spec: str = "cpu") -> dict[str, Any]:
-    """Whether a task accepts itself and rejects wrong answers: ``{"fit", "reason", "checks": […]}``."""
+    """Whether a task accepts itself and rejects wrong answers: ``{"task", "fit", "reason", "checks", "uncovered"}``."""
     from evoforge.evaluation.judge import Judge
     from evoforge.evaluation.targets import resolve_target
 
@@ -71,7 +72,22 @@ def check_task(task: Task, target_spec: str = "cpu") -> dict[str, Any]:
         judge.open()
         admission = judge.admit()
         uncovered = analyse(judge, task, judge.target).uncovered
-    return {**admission.to_json(), "task": task.name, "uncovered": uncovered or None}
+    checks = [
+        {
+            "workload": control.workload,
+            "check": f"{control.name} {'accepted' if control.should_pass else 'rejected'} for {control.output}",
+            "ok": control.held,
+            "reason": "" if control.held else str(control),
+        }
+        for control in admission.controls
+    ]
+    return {
+        "task": task.name,
+        "fit": admission.fit,
+        "reason": "; ".join(admission.reasons),
+        "checks": checks,
+        "uncovered": uncovered or None,
+    }
 
 
 def bench(name: str, store_url: str, *, observer: Observer | None = None) -> dict[str, Any]:
@@ -90,7 +106,7 @@ def bench(name: str, store_url: str, *, observer: Observer | None = None) -> dic
         stack.enter_context(store.lock_campaign(name))
         config = CampaignConfig.model_validate(dict(row.config))
         _, judge, _ = prepare(row, config, Setup.from_json(row.setup), narrator, stack)
-        rows = []
+        rows: list[dict[str, Any]] = []
         for elite in archive:
             narrator.tell("phase", text=f"measuring {elite.candidate[:12]} again ({len(rows) + 1} of {len(archive)})")
             fresh = judge.confirm(
@@ -133,4 +149,3 @@ def _row(elite: Elite, fresh: Evaluation) -> dict[str, Any]:
         moved="FASTER" if low > claim_high else "SLOWER" if high < elite.lower else "SAME",
     )
     return row
-

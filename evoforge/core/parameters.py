@@ -119,7 +119,9 @@ class ParameterSpace:
                 try:
                     choices = tuple(int(word) for word in param.group(3).split(","))
                 except ValueError:
-                    raise ParameterError(f"line {number}: expected integers in braces, got {{{param.group(3)}}}") from None
+                    raise ParameterError(
+                        f"line {number}: expected integers in braces, got {{{param.group(3)}}}"
+                    ) from None
                 if len(choices) > _MAX_CHOICES:
                     raise ParameterError(f"line {number}: at most {_MAX_CHOICES} choices, got {len(choices)}")
                 parameters.append(Parameter(param.group(1), int(param.group(2)), choices))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -179,7 +180,7 @@ class Bandit:
 
     def _posterior(
         self, candidates: Sequence[_Pull]
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], dict[str, int]]:
+    ) -> tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.floating[Any]], dict[str, int]]:
         """Mean, Cholesky factor of the precision, and the columns' names (the intercept first)."""
         done, pending = self._history(), [self._pending[ticket] for ticket in sorted(self._pending)]
         features = {feature for pull in (*done, *pending, *candidates) for feature in self._features(pull)}

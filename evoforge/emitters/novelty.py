@@ -167,13 +167,17 @@ class _Writer:
             self.tokens.append("@end")
 
     def _bind_outside(self, node: Any) -> None:
-        """The name of a function or macro belongs to the scope around it, its parameters to its own."""
-        inner = node if node.type == "function_definition" else None
+        """The name of a function, template or macro belongs to the scope around it."""
+        inner = node
+        if node.type == "template_declaration":
+            inner = next((child for child in node.named_children if child.type == "function_definition"), None)
+        elif node.type == "preproc_function_def":
+            inner = node.child_by_field_name("name")
+        elif node.type != "function_definition":
+            return
         while inner is not None and inner.type not in _NAMES:
             inner = inner.child_by_field_name("declarator")
-        if node.type == "preproc_function_def":
-            inner = node.child_by_field_name("name")
-        if inner is not None:
+        if inner is not None and inner.id not in self._bound_outside:
             self.bind(inner.text.decode())
             self._bound_outside.add(inner.id)
 

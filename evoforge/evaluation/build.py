@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -117,7 +117,7 @@ class Builder:
         if known is None:
             with self._busy.working():
                 known = self._make(home, source, flags, defines, screen=not extra_flags, timeout_s=timeout_s)
-        return _with_seconds(known, time.perf_counter() - began)
+        return replace(known, seconds=time.perf_counter() - began)
 
     @property
     def flags(self) -> list[str]:
@@ -169,7 +169,8 @@ class Builder:
         if self._launch is None:
             self._launch = native_program("launch.c")
         limits = [str(int(2 * BUILD_TIMEOUT_S)), str(_MEMORY_BYTES), str(_FILE_BYTES), "-"]
-        environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "HOME": str(work), "TMPDIR": str(work)}
+        own = str(work)
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "HOME": own, "TMPDIR": own}
         with (work / "log").open("w+b") as log:
             process = subprocess.Popen(
                 [self._launch, *limits, self._compiler, *arguments],
@@ -328,9 +329,9 @@ def _first_error(text: str) -> str:
 
 def _store(built: Built, work: Path, home: Path) -> Built:
     """Moves a finished build to its place; who comes second takes what is there."""
-    for name in os.listdir(work):
-        if name not in ("kernel.o", "kernel.so") or built.status is not Status.CORRECT:
-            (work / name).unlink()
+    for path in list(work.iterdir()):
+        if path.name not in ("kernel.o", "kernel.so") or built.status is not Status.CORRECT:
+            path.unlink()
     row = {"status": built.status, "reason": built.reason, "log": built.log, "text_hash": built.text_hash}
     (work / "built.json").write_text(json.dumps(row), encoding="utf-8")
     with contextlib.suppress(OSError):
@@ -343,15 +344,10 @@ def _load(home: Path) -> Built | None:
         row = json.loads((home / "built.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    status = Status(row["status"])
-    paths = (home / "kernel.o", home / "kernel.so") if status is Status.CORRECT else (None, None)
-    return Built(status, row["reason"], *paths, log=row["log"], text_hash=row["text_hash"])
-
-
-def _with_seconds(built: Built, seconds: float) -> Built:
-    return Built(
-        built.status, built.reason, built.object_path, built.library_path, built.log, seconds, built.text_hash
-    )
+    built = Built(Status(row["status"]), row["reason"], log=row["log"], text_hash=row["text_hash"])
+    if built.status is not Status.CORRECT:
+        return built
+    return replace(built, object_path=home / "kernel.o", library_path=home / "kernel.so")
 
 
 def _prune(objects: Path) -> None:

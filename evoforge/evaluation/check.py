@@ -127,7 +127,9 @@ def _wrong(spec: TensorSpec, y: npt.NDArray[Any], y64: npt.NDArray[Any], found: 
     if spec.dtype == "bf16":
         got = np.uint32(int(got) << 16).view(np.float32)
     share = 100.0 * found.beyond / max(y.size, 1)
-    return f"{spec.name}{list(place)} is {got!s}, expected {wanted!s}; {share:.3g}% of its elements are out of tolerance"
+    return (
+        f"{spec.name}{list(place)} is {got!s}, expected {wanted!s}; {share:.3g}% of its elements are out of tolerance"
+    )
 
 
 def poison(outputs: SharedTensors, variant: int) -> None:

@@ -126,8 +126,9 @@ class Runner:
         self._poll.register(self._reply, select.POLLIN)
         try:
             fds = [*inputs, fixed, *written]
-            memory = memory_bytes + threads * (160 << 20)  # thread stacks and allocator arenas are address space
-            layout = _layout(signature, len(sets), fds, threads, LEVELS.index(sandbox), memory, sets, constants, outputs)
+            # Thread stacks and allocator arenas count as memory, being address space.
+            limits = (LEVELS.index(sandbox), threads, memory_bytes + threads * (160 << 20))
+            layout = _layout(signature, fds, limits, sets, constants, outputs)
             self.sandbox_level, self.info = self._start(layout, timeout_s)
         except BaseException:
             self.close()
@@ -263,15 +264,16 @@ def _environment(threads: int) -> dict[str, str]:
 
 
 def _layout(
-    signature: Signature, n_sets: int, fds: Sequence[int], threads: int, level: int, memory_bytes: int,
+    signature: Signature, fds: Sequence[int], limits: tuple[int, int, int],
     sets: Sequence[SharedTensors], constants: SharedTensors | None, outputs: tuple[SharedTensors, SharedTensors],
 ) -> tuple[int, bytes]:  # fmt: skip
     """(nonce, the bytes that native/runner.c reads first)."""
     nonce = secrets.randbits(64)
+    level, threads, memory_bytes = limits
     cpus = pinned_cpus(threads)
     counts = (len(signature.inputs), len(signature.constants), len(signature.outputs))
     parts = [
-        _HEADER.pack(_MAGIC, level, threads, *counts, n_sets, len(cpus), nonce, memory_bytes),
+        _HEADER.pack(_MAGIC, level, threads, *counts, len(sets), len(cpus), nonce, memory_bytes),
         struct.pack(f"<{len(cpus)}i{len(fds)}i", *cpus, *fds),
     ]
     groups = ((signature.inputs, sets[0]), (signature.constants, constants), (signature.outputs, outputs[0]))

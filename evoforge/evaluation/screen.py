@@ -27,26 +27,25 @@ _LOAD_TIME = re.compile(r"^\.(preinit_array|init_array|fini_array|ctors|dtors|in
 _IFUNC = 10
 _UNDEFINED = 0
 
-_FORBIDDEN_NAMES = frozenset(
-    # code loaded or made at run time
-    "dlopen dlsym dlvsym dlmopen dladdr dladdr1 dlinfo dl_iterate_phdr mprotect pkey_mprotect mremap memfd_create mmap "
-    "mmap64 munmap shm_open shm_unlink shmat shmget _r_debug "
-    # processes, threads of its own, signals, leaving early
-    "fork vfork _Fork clone clone3 system popen pclose ptrace process_vm_readv process_vm_writev syscall prctl wait "
-    "waitpid wait3 wait4 kill killpg raise tgkill signal sigaction sigprocmask pthread_sigmask sigaltstack sigqueue "
-    "bsd_signal sysv_signal __sysv_signal pthread_create pthread_kill pthread_atfork thrd_create exit _exit _Exit "
-    "quick_exit at_quick_exit atexit on_exit __cxa_thread_atexit_impl daemon setsid setpriority nice sched_setaffinity "
-    "sched_setscheduler pthread_setaffinity_np setrlimit setrlimit64 prlimit prlimit64 alarm setitimer timer_create "
-    # files, sockets, the environment
-    "open open64 openat openat64 __open_2 __open64_2 creat creat64 fopen fopen64 freopen freopen64 fdopen tmpfile "
-    "mkstemp unlink unlinkat remove rename renameat link symlink mkdir rmdir opendir readdir chmod chown truncate "
-    "ftruncate read write pread pwrite pread64 pwrite64 readv writev sendfile splice dup dup2 dup3 pipe pipe2 ioctl "
-    "fcntl fcntl64 close close_range poll ppoll select pselect epoll_create epoll_create1 eventfd socket socketpair "
-    "connect bind listen accept accept4 send sendto sendmsg recv recvfrom recvmsg getaddrinfo gethostbyname getenv "
-    "secure_getenv setenv putenv environ __environ _environ readlink realpath getcwd chdir mount unshare setns chroot "
-    # clocks: a kernel has no use for the time
-    "clock clock_gettime clock_nanosleep gettimeofday time nanosleep usleep sleep timespec_get omp_get_wtime".split()
-)
+# Code loaded or made at run time; processes, threads of its own, signals, leaving early; files, sockets, the
+# environment; clocks, since a kernel has no use for the time.
+_FORBIDDEN = """
+    dlopen dlsym dlvsym dlmopen dladdr dladdr1 dlinfo dl_iterate_phdr mprotect pkey_mprotect mremap memfd_create mmap
+    mmap64 munmap shm_open shm_unlink shmat shmget _r_debug
+    fork vfork _Fork clone clone3 system popen pclose ptrace process_vm_readv process_vm_writev syscall prctl wait
+    waitpid wait3 wait4 kill killpg raise tgkill signal sigaction sigprocmask pthread_sigmask sigaltstack sigqueue
+    bsd_signal sysv_signal __sysv_signal pthread_create pthread_kill pthread_atfork thrd_create exit _exit _Exit
+    quick_exit at_quick_exit atexit on_exit __cxa_thread_atexit_impl daemon setsid setpriority nice sched_setaffinity
+    sched_setscheduler pthread_setaffinity_np setrlimit setrlimit64 prlimit prlimit64 alarm setitimer timer_create
+    open open64 openat openat64 __open_2 __open64_2 creat creat64 fopen fopen64 freopen freopen64 fdopen tmpfile
+    mkstemp unlink unlinkat remove rename renameat link symlink mkdir rmdir opendir readdir chmod chown truncate
+    ftruncate read write pread pwrite pread64 pwrite64 readv writev sendfile splice dup dup2 dup3 pipe pipe2 ioctl
+    fcntl fcntl64 close close_range poll ppoll select pselect epoll_create epoll_create1 eventfd socket socketpair
+    connect bind listen accept accept4 send sendto sendmsg recv recvfrom recvmsg getaddrinfo gethostbyname getenv
+    secure_getenv setenv putenv environ __environ _environ readlink realpath getcwd chdir mount unshare setns chroot
+    clock clock_gettime clock_nanosleep gettimeofday time nanosleep usleep sleep timespec_get omp_get_wtime
+"""
+_FORBIDDEN_NAMES = frozenset(_FORBIDDEN.split())
 _FORBIDDEN_PREFIXES = ("exec", "posix_spawn", "_dl_", "__libc_", "inotify_", "_ZNSt6thread", "_ZNSt6chrono", "io_uring")
 _FORBIDDEN_PARTS = ("basic_fstream", "basic_ifstream", "basic_ofstream", "basic_filebuf", "10filesystem", "St5async")
 

@@ -8,6 +8,7 @@ is left behind when a process is killed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -100,7 +101,5 @@ class SharedTensors:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-        try:
+        with contextlib.suppress(BufferError):  # arrays over it are alive; the interpreter frees it with them
             self._map.close()
-        except BufferError:  # arrays over it are still alive; the interpreter frees it with them
-            pass

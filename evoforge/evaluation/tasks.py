@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import ast
 import difflib
+import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from evoforge.core import Task, Tolerance, Workload
 from evoforge.errors import TaskError, UsageError
@@ -68,8 +69,8 @@ def parse_set(text: str) -> tuple[str, Any]:
     if value.removeprefix("torch.") in DTYPE_NAMES:
         return name, value.removeprefix("torch.")
     try:
-        return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return name, ast.literal_eval(_Folded().visit(ast.parse(value, mode="eval")))
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         raise UsageError(
             f"expected a Python literal or a dtype name after --set {name}=, got {value!r}; "
             f"quote text twice: --set \"{name}='…'\""
@@ -224,19 +225,42 @@ def _required(function: ast.FunctionDef) -> list[str]:
     return positional[: len(positional) - len(arguments.defaults)]
 
 
-class _DtypesAsText(ast.NodeTransformer):
-    """``torch.float16`` inside a literal becomes ``"float16"``."""
+_ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+}
+
+
+class _Folded(ast.NodeTransformer):
+    """Inside a literal, ``torch.float16`` becomes ``"float16"`` and ``2**20`` a number."""
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         is_torch = isinstance(node.value, ast.Name) and node.value.id == "torch"
         return ast.copy_location(ast.Constant(node.attr), node) if is_torch and node.attr in DTYPE_NAMES else node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        fold = _ARITHMETIC.get(type(node.op))
+        left, right = (side.value if isinstance(side, ast.Constant) else None for side in (node.left, node.right))
+        if fold is None or not _is_size(left) or not _is_size(right):
+            return node
+        if right > (62 if isinstance(node.op, ast.Pow | ast.LShift) else 2**62):  # 9**9**9 would fill the memory
+            return node
+        return ast.copy_location(ast.Constant(fold(left, right)), node)
+
+
+def _is_size(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < 2**62
 
 
 def _constant(tree: ast.Module, name: str, path: str, expected: str) -> tuple[Any, int] | None:
     for found, node in _assignments(tree):
         if found == name and node.value is not None:
             try:
-                return ast.literal_eval(_DtypesAsText().visit(node.value)), node.lineno
+                return ast.literal_eval(_Folded().visit(node.value)), node.lineno
             except (ValueError, TypeError):
                 raise TaskError(
                     f"{path}:{node.lineno}: expected {name} to be {expected}, written out as a literal "

@@ -50,6 +50,15 @@ class _Worker:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def timeout_s(self) -> float:
+        """How long one request may take; can be set between requests."""
+        return self._process.timeout_s
+
+    @timeout_s.setter
+    def timeout_s(self, seconds: float) -> None:
+        self._process.timeout_s = seconds
+
     def __enter__(self) -> Self:
         return self
 

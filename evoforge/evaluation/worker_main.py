@@ -7,6 +7,7 @@ What the task prints goes to the process's own output, never into an answer.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import importlib
 import os
@@ -246,6 +247,7 @@ def _end_with_client(fd: int) -> None:
 
 def main(fd: int, threads: int) -> None:
     """Serves on the inherited socket until the client is gone."""
+    faulthandler.enable(all_threads=False)
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, pinned_cpus(threads))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -109,18 +109,21 @@ class WorkloadModel:
         model = self._converted(torch.float64)
         y64 = self._double(model, doubles)
         u = 2.0**-53 if any(spec.dtype == "f64" for spec in specs) else 2.0**-24
-        generator = torch.Generator().manual_seed(seed)
+        rng = np.random.default_rng(seed)
+        # In place throughout: touching fresh pages takes longer than the arithmetic.
         squares = [torch.zeros_like(y) for y in y64]
+        scratch = [torch.empty_like(y) for y in y64]
         for _ in range(_PERTURBATIONS):
-            moved = self._double(model, [_perturbed(tensor, u, generator) for tensor in doubles])
-            for square, y, other, spec in zip(squares, y64, moved, specs, strict=True):
+            moved = self._double(model, [_perturbed(tensor, u, rng) for tensor in doubles])
+            for square, y, other, spare, spec in zip(squares, y64, moved, scratch, specs, strict=True):
                 if spec.is_float:
-                    square += (other - y) ** 2
-        d = [
-            ((square / _PERTURBATIONS).sqrt_() + u * y.abs()).nan_to_num_(nan=0.0, posinf=0.0)
-            for square, y, spec in zip(squares, y64, specs, strict=True)
-            if spec.is_float
-        ]
+                    torch.sub(other, y, out=spare)
+                    square.addcmul_(spare, spare)
+        for square, y, spare, spec in zip(squares, y64, scratch, specs, strict=True):
+            if spec.is_float:
+                torch.abs(y, out=spare)
+                square.div_(_PERTURBATIONS).sqrt_().add_(spare, alpha=u).nan_to_num_(nan=0.0, posinf=0.0)
+        d = [square for square, spec in zip(squares, specs, strict=True) if spec.is_float]
         errors = [
             _max_error(result, y) if spec.is_float else 0.0
             for result, y, spec in zip(self.outputs(tensors, "fp32"), y64, specs, strict=True)
@@ -250,7 +253,7 @@ class WorkloadModel:
                 self._stage(f"get_inputs() of workload {self._workload}")
                 leaves = pytree.tree_leaves(module.get_inputs())
                 model = self._make_model(module)
-        except Exception:  # process boundary: what is wrong is said when it runs for real
+        except BaseException:  # process boundary: what is wrong is said when it runs for real
             return
         inputs = sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor))
         weights = sum(tensor.nbytes for tensor in [*model.parameters(), *model.buffers()])
@@ -274,7 +277,7 @@ class WorkloadModel:
         # Tensors made inside forward() follow the default type; a float32 one would spoil the reference.
         torch.set_default_dtype(torch.float64)
         try:
-            with self.blamed("forward() in double precision, which judging needs,"):
+            with self.blamed("forward() in double precision (judging needs it)"):
                 results = self._flat_outputs(model(*self.arguments(tensors)))
         finally:
             torch.set_default_dtype(torch.float32)
@@ -380,11 +383,14 @@ def _drawn(tensor: torch.Tensor, family: str, generator: torch.Generator) -> tor
     return value.to(tensor.dtype)
 
 
-def _perturbed(tensor: torch.Tensor, u: float, generator: torch.Generator) -> torch.Tensor:
+def _perturbed(tensor: torch.Tensor, u: float, rng: np.random.Generator) -> torch.Tensor:
+    """Every element times 1 + u or 1 − u; a bit each, since drawing integers would take longer than the model."""
     if not tensor.is_floating_point():
         return tensor
-    signs = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8).double().mul_(2 * u).add_(1 - u)
-    return tensor * signs
+    count = tensor.numel()
+    bits = np.unpackbits(np.frombuffer(rng.bytes(-(-count // 8)), np.uint8))[:count]
+    up = torch.from_numpy(bits).view(torch.bool).view(tensor.shape)
+    return torch.where(up, tensor * (1 + u), tensor * (1 - u))
 
 
 def _max_error(result: torch.Tensor, y64: torch.Tensor) -> float:

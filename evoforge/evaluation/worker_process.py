@@ -32,10 +32,13 @@ __all__ = ["WorkerProcess", "child_environment"]
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "CC", "CXX", "LD_LIBRARY_PATH", "VIRTUAL_ENV",
          "PYTHONHOME", "EVOFORGE_CACHE", "XDG_CACHE_HOME", "USER", "LOGNAME")  # fmt: skip
 _ATEN_ISA = {"x86-64": "default", "x86-64-v2": "default", "x86-64-v3": "avx2", "x86-64-v4": "avx512"}
+_NOISE = ("worker_main.py", "worker_model.py", "<frozen runpy>", "Extension modules:")
+"""What faulthandler adds below the task's own frames."""
+
 _KEPT_OUTPUT_BYTES = 64 * 1024
 
 
-def child_environment(threads: int, isa: str) -> dict[str, str]:
+def child_environment(side: str, threads: int, isa: str) -> dict[str, str]:
     """A scrubbed environment: no keys or tokens, and an allocator that keeps its memory.
 
     With glibc's defaults every large result is mapped and unmapped again, and page faults decide
@@ -47,7 +50,6 @@ def child_environment(threads: int, isa: str) -> dict[str, str]:
     environment |= {
         "PYTHONPATH": os.pathsep.join([*search, package]),
         "PYTHONUNBUFFERED": "1",
-        "PYTHONFAULTHANDLER": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
@@ -59,6 +61,9 @@ def child_environment(threads: int, isa: str) -> dict[str, str]:
         # The kernels of one small graph: a pool of compiler processes would outlive its use.
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
+    if side == "reference":
+        # Its large double-precision temporaries are not timed against anything; huge pages make them cheap.
+        environment["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
     if isa in _ATEN_ISA:
         environment["ATEN_CPU_CAPABILITY"] = _ATEN_ISA[isa]
     return environment
@@ -89,7 +94,7 @@ class WorkerProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
-                env=child_environment(threads, isa),
+                env=child_environment(side, threads, isa),
                 start_new_session=True,
             )
         assert self._process.stdout is not None
@@ -196,8 +201,9 @@ class WorkerProcess:
 
     def _failure(self, what: str) -> WorkerError:
         self.close()
-        lines = b"".join(self._tail).decode(errors="replace").strip().splitlines()[-8:]
-        said = "; its last lines: " + " | ".join(line.strip() for line in lines) if lines else ""
+        printed = b"".join(self._tail).decode(errors="replace").splitlines()
+        lines = [line.strip() for line in printed if line.strip() and not any(part in line for part in _NOISE)]
+        said = "; its last lines: " + " | ".join(lines[-10:]) if lines else ""
         self._dead = f"the {self.role} process of task {self.task.name} {what}{said}"
         return WorkerError(self._dead)
 

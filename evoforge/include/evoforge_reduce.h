@@ -18,7 +18,34 @@ struct element<vec> {
     typedef ivec position;
     typedef ivec mask;
 };
+template <class T>
+constexpr T highest() {
+    if constexpr (T(0.5) != T(0)) return T(__builtin_inf());
+    else return T((uint64_t)-1 >> (65 - 8 * sizeof(T)));
+}
+template <class T>
+constexpr T lowest() {
+    if constexpr (T(0.5) != T(0)) return T(-__builtin_inf());
+    else return -highest<T>() - 1;
+}
 }  // namespace detail
+
+// Σ x, Π x, max x, min x. Lanes beyond `count` do not take part.
+#define EVO_SIMPLE(name, start, joined, joining)                                       \
+    template <class V>                                                                  \
+    struct name {                                                                       \
+        typedef typename detail::element<V>::type T;                                    \
+        V value = V{} + T(start);                                                       \
+        EVO_MEMBER void push(V x) { value = joined; }                                   \
+        EVO_MEMBER void push(V x, int64_t count) { push(fill(x, count, T(start))); }    \
+        EVO_MEMBER void merge(const name& b) { push(b.value); }                         \
+    };                                                                                  \
+    EVO_INLINE name<float> across(const name<vec>& a) { return {joining(a.value)}; }
+EVO_SIMPLE(total, 0, value + x, sum)
+EVO_SIMPLE(product, 1, value* x, prod)
+EVO_SIMPLE(maximum, detail::lowest<T>(), max(value, x), max)
+EVO_SIMPLE(minimum, detail::highest<T>(), min(value, x), min)
+#undef EVO_SIMPLE
 
 // Mean and sum of squared deviations in one pass (Welford 1962); merged as in Chan et al. 1979.
 template <class V>
@@ -49,7 +76,7 @@ struct welford {
 // one exponential per element.
 template <class V>
 struct maxsum {
-    V m = V{} - (typename detail::element<V>::type)__builtin_inf(), s{};
+    V m = V{} + detail::lowest<typename detail::element<V>::type>(), s{};
     EVO_MEMBER void push(V x) {
         V d = select(x == m, V{}, x - m), e = exp(-abs(d));
         s = select(d > 0, s * e + 1, s + e);
@@ -118,6 +145,11 @@ EVO_INLINE extreme<Largest, float> across(const extreme<Largest, vec>& a) {
     return r;
 }
 
+// One that has no lanes is whole already.
+template <template <class> class A, class T>
+EVO_INLINE A<T> across(const A<T>& a) { return a; }
+template <bool Largest, class T>
+EVO_INLINE extreme<Largest, T> across(const extreme<Largest, T>& a) { return a; }
 // Several accumulators of lanes become one of scalars.
 template <class A, int count>
 EVO_INLINE auto across(A (&parts)[count]) {

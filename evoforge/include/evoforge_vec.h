@@ -28,8 +28,8 @@ constexpr int64_t lanes = 8;
 constexpr int64_t lanes = 4;
 #endif
 
-typedef float vec __attribute__((vector_size(4 * lanes), may_alias));
-typedef int32_t ivec __attribute__((vector_size(4 * lanes), may_alias));  // also masks: 0 or -1 per lane
+typedef float vec __attribute__((vector_size(4 * lanes)));
+typedef int32_t ivec __attribute__((vector_size(4 * lanes)));  // also masks: 0 or -1 per lane
 
 // How many lanes of a vector take part: all of them, or the first n.
 struct all_t {};
@@ -198,7 +198,7 @@ EVO_INLINE half to_f16(vec v) { return _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_
 EVO_INLINE vec from_bf16(half h) { return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16); }
 EVO_INLINE half narrow(ivec v) { return _mm512_cvtepi32_epi16((__m512i)v); }
 #else
-typedef uint16_t half __attribute__((vector_size(2 * lanes), may_alias));
+typedef uint16_t half __attribute__((vector_size(2 * lanes)));
 EVO_INLINE half load_half(const void* p, all_t) {
     half h;
     __builtin_memcpy(&h, p, sizeof h);
@@ -420,7 +420,7 @@ EVO_INLINE vec fma(vec a, vec b, vec c) {
 #elif defined(EVO_AVX2)
     return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #else
-    return detail::keep(a * b) + c;
+    return detail::keep(detail::keep(a * b) + c);
 #endif
 }
 EVO_INLINE vec fma(vec a, vec b, float c) { return fma(a, b, broadcast(c)); }
@@ -662,20 +662,6 @@ EVO_INLINE float max(vec v) {
 EVO_INLINE float min(vec v) {
     return detail::across(v, [](vec a, vec b) { return min(a, b); });
 }
-
-// Several accumulators become one value.
-#define EVO_JOIN(name, op)                            \
-    template <int count>                              \
-    EVO_INLINE float name(const vec (&parts)[count]) { \
-        vec v = parts[0];                             \
-        for (int i = 1; i < count; ++i) v = op;       \
-        return name(v);                               \
-    }
-EVO_JOIN(sum, v + parts[i])
-EVO_JOIN(prod, v* parts[i])
-EVO_JOIN(max, max(v, parts[i]))
-EVO_JOIN(min, min(v, parts[i]))
-#undef EVO_JOIN
 
 // ---- loops and workspace ----
 

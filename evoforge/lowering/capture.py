@@ -8,7 +8,7 @@ outputs. What is not covered is refused by operator name before anything is spen
 from __future__ import annotations
 
 import contextlib
-import math
+import functools
 import sys
 import sysconfig
 import warnings
@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import Any
 
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
-from evoforge.lowering.index import add, axis, scale
-from evoforge.lowering.ir import Cast, Const, Expr, Graph, Position, Stage, Tensor, to_json
+from evoforge.lowering.index import add, scale
+from evoforge.lowering.ir import Const, Expr, Graph, Position, Tensor, to_json
 from evoforge.lowering.operators import HANDLERS, Builder, Value
 from evoforge.lowering.operators.builder import contiguous, op, short_dtype, where, working
 from evoforge.lowering.simplify import tidy
@@ -68,14 +68,35 @@ def _exported(model: Any, inputs: tuple[Any, ...]) -> Any:
 
     try:
         program = torch.export.export(model, inputs)
-        table = torch.export.default_decompositions()
-        for target in [target for target in table if str(target) in HANDLERS]:
-            table.pop(target)
-        return program.run_decompositions(table)
+        return _decomposed(program.run_decompositions(_table()))
     except EvoforgeError:
         raise
     except Exception as error:  # boundary: torch.export raises whatever the model and torch raise
         raise _explained(error) from error
+
+
+@functools.cache
+def _table() -> Any:
+    """torch's decompositions of everything that has no handler."""
+    import torch
+
+    table = torch.export.default_decompositions()
+    for target in [target for target in table if str(target) in HANDLERS]:
+        table.pop(target)
+    return table
+
+
+def _decomposed(program: Any) -> Any:
+    """Also takes apart what torch counts as basic but has a decomposition for (upsampling, …)."""
+    from torch._decomp import decomposition_table
+
+    for _ in range(3):
+        targets = {node.target for node in program.graph.nodes if node.op == "call_function"}
+        more = {t: decomposition_table[t] for t in targets if t in decomposition_table and str(t) not in HANDLERS}
+        if not more:
+            break
+        program = program.run_decompositions(more)
+    return program
 
 
 def _explained(error: Exception) -> EvoforgeError:
@@ -204,9 +225,8 @@ def _walk(builder: Builder, nodes: Any, known: dict[Any, Any]) -> list[tuple[Val
     results: list[tuple[Value, Any]] = []
     for node in nodes:
         if node.op == "output":
-            for leaf in node.args[0]:
-                if leaf is not None and hasattr(leaf, "meta"):
-                    results.append((known[leaf], leaf.meta["val"]))
+            leaves = [leaf for leaf in node.args[0] if hasattr(leaf, "meta")]
+            results = [(known[leaf], leaf.meta["val"]) for leaf in leaves]
         if node.op != "call_function":
             continue
         if "getitem" in str(node.target):
@@ -235,19 +255,4 @@ def _store(builder: Builder, results: Sequence[tuple[Value, Any]]) -> None:
     if not results:
         raise TaskError("expected a forward that returns at least one tensor, got none")
     for at, (value, meta) in enumerate(results):
-        name, dtype = f"out{at}", short_dtype(meta.dtype)
-        if not isinstance(value, Value) or math.prod(value.shape) < 0:
-            raise TaskError(f"expected tensors as results, got {value!r}")
-        builder.tensors[name] = Tensor(name, value.shape, contiguous(value.shape), dtype, "out")
-        builder.node_name, builder.origin = f"store_{name}", "copy"
-        made = builder.map(
-            value.shape, value.dtype, lambda i, e, v=value, t=dtype: _rounded(v.read(i, e), v.dtype, t)
-        )
-        stage = builder.stages.pop()
-        del builder.tensors[stage.outputs[0] or ""]
-        assert made.shape == value.shape
-        builder.stages.append(Stage(stage.name, "map", stage.axes, stage.body, (name,), origin="copy"))
-
-
-def _rounded(expr: Expr, dtype: str, wanted: str) -> Expr:
-    return expr if dtype == wanted else Cast(expr, wanted)
+        builder.output(f"out{at}", value, short_dtype(meta.dtype))

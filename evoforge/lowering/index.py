@@ -100,7 +100,7 @@ def _atom_bounds(atom: Atom, extents: Extents) -> tuple[float, float]:
     low, high = bounds(atom.arg, extents)
     if isinstance(atom, FloorDiv):
         return (low // atom.by, high // atom.by) if math.isfinite(high - low) else _UNKNOWN
-    return (low, high) if 0 <= low and high < atom.by else (0, atom.by - 1)
+    return (low, high) if low >= 0 and high < atom.by else (0, atom.by - 1)
 
 
 def _within(a: Affine, size: int, extents: Extents) -> bool:

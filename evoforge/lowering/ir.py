@@ -218,6 +218,12 @@ class Graph:
         found = [tensor.name for tensor in self.tensors.values() if tensor.kind == kind]
         return sorted(found, key=lambda name: int(name.lstrip("abcdefghijklmnopqrstuvwxyz") or 0))
 
+    @property
+    def unfused(self) -> int:
+        """Temporaries at least half as large as the largest input or output: what fusion saves."""
+        largest = max((tensor.numel for tensor in self.tensors.values() if tensor.kind != "tmp"), default=1)
+        return sum(tensor.kind == "tmp" and 2 * tensor.numel >= largest for tensor in self.tensors.values())
+
     def producer(self, tensor: str) -> Stage | None:
         """The stage that writes `tensor`; None for inputs and constants."""
         return next((stage for stage in self.stages if tensor in stage.outputs), None)
@@ -247,7 +253,23 @@ def loads(expr: Any) -> Iterator[Load]:
 
 _TYPES: dict[str, type[Any]] = {
     cls.__name__: cls
-    for cls in (Axis, Affine, FloorDiv, Mod, Indirect, Guard, Const, Position, Load, Op, Cast, Where, Tensor, Stage, Graph)
+    for cls in (
+        Axis,
+        Affine,
+        FloorDiv,
+        Mod,
+        Indirect,
+        Guard,
+        Const,
+        Position,
+        Load,
+        Op,
+        Cast,
+        Where,
+        Tensor,
+        Stage,
+        Graph,
+    )
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from evoforge.lowering.index import add, axis, const, floordiv, mod, names, plain_axis, scale, substitute
@@ -32,6 +33,7 @@ from evoforge.lowering.ir import (
 
 __all__ = [
     "absorb_copies",
+    "drop_units",
     "dtype_of",
     "eliminate_dead",
     "extents_of",
@@ -45,8 +47,8 @@ __all__ = [
 
 def tidy(graph: Graph) -> Graph:
     """Identical stages shared, copies to outputs absorbed, axes split where that makes indices affine."""
-    graph = eliminate_dead(share_identical(graph))
-    return rename(eliminate_dead(split_axes(absorb_copies(graph))))
+    graph = drop_units(absorb_copies(eliminate_dead(share_identical(graph))))
+    return rename(eliminate_dead(split_axes(graph)))
 
 
 def extents_of(stage: Stage) -> dict[str, int]:
@@ -105,9 +107,8 @@ def share_identical(graph: Graph) -> Graph:
             seen.setdefault((key, dtypes), stage)
             kept.append(stage)
             continue
-        for mine, theirs in zip(stage.outputs, first.outputs, strict=True):
-            if mine and theirs:
-                moved[mine] = theirs
+        pairs = zip(stage.outputs, first.outputs, strict=True)
+        moved |= {mine: theirs for mine, theirs in pairs if mine and theirs}
     return Graph(graph.tensors, tuple(kept))
 
 
@@ -120,7 +121,10 @@ def absorb_copies(graph: Graph) -> Graph:
     A map that only the copy reads is evaluated over the output's axes, through whatever view. Any
     other stage is laid out as the output if that only permutes dimensions or adds sizes of 1.
     """
-    for copy in [stage for stage in graph.stages if stage.kind == "map"]:
+    for name in [stage.name for stage in graph.stages if stage.kind == "map"]:
+        copy = next((stage for stage in graph.stages if stage.name == name), None)
+        if copy is None:  # evaluated at an output already
+            continue
         load = copy.body.arg if isinstance(copy.body, Cast) else copy.body
         out = copy.outputs[0]
         if out is None or graph.tensors[out].kind != "out" or not isinstance(load, Load) or load.guards:
@@ -142,10 +146,12 @@ def _evaluated_at(graph: Graph, producer: Stage, copy: Stage, load: Load) -> Gra
     # the producer's axes get names of their own first: both stages count from i0
     fresh = {name: axis(f"old_{name}") for name in at}
     wide = {f"old_{a.name}": a.extent for a in producer.axes}
-    body = substitute(substitute(producer.body, fresh, wide), {f"old_{name}": one for name, one in at.items()}, extents_of(copy))
+    body = substitute(
+        substitute(producer.body, fresh, wide), {f"old_{name}": one for name, one in at.items()}, extents_of(copy)
+    )
     if isinstance(copy.body, Cast):
         body = Cast(body, copy.body.dtype)
-    merged = replace(copy, name=producer.name, body=body, origin=producer.origin)
+    merged = replace(copy, body=body, origin=producer.origin)
     return Graph(graph.tensors, tuple(merged if s is copy else s for s in graph.stages if s is not producer))
 
 
@@ -180,7 +186,9 @@ def _laid_out(graph: Graph, producer: Stage, copy: Stage, load: Load) -> Graph:
             return replace(node, tensor=touched[node.tensor], index=index)
         return node
 
-    stages = [changed if s is producer else replace(s, body=rewrite(s.body, visit)) for s in graph.stages if s is not copy]
+    stages = [
+        changed if s is producer else replace(s, body=rewrite(s.body, visit)) for s in graph.stages if s is not copy
+    ]
     return Graph(tensors, tuple(stages))
 
 
@@ -209,6 +217,38 @@ def _permutation(copy: Stage, load: Load, source: Tensor) -> tuple[int | None, .
 
 def _steps(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+def drop_units(graph: Graph) -> Graph:
+    """Temporaries lose their dimensions of size 1, so that every per-row result has one shape."""
+    for stage in graph.stages:
+        written = [name for name in stage.outputs if name]
+        units = [at for at, a in enumerate(stage.axes) if a.extent == 1]
+        if not units or stage.kind == "scan" or any(graph.tensors[name].kind == "out" for name in written):
+            continue
+        graph = _without_dims(graph, stage.name, set(written), set(units))
+    return graph
+
+
+def _without_dims(graph: Graph, name: str, written: set[str], dims: set[int]) -> Graph:
+    def keep(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(item for at, item in enumerate(items) if at not in dims)
+
+    def visit(node: Any) -> Any:
+        return replace(node, index=keep(node.index)) if isinstance(node, Load) and node.tensor in written else node
+
+    tensors = dict(graph.tensors)
+    for tensor in written:
+        shape = keep(tensors[tensor].shape)
+        tensors[tensor] = replace(tensors[tensor], shape=shape, stride=_steps(shape))
+    stages = []
+    for stage in graph.stages:
+        body = rewrite(stage.body, visit)
+        if stage.name == name:
+            body = substitute(body, {}, extents_of(stage))
+            stage = replace(stage, axes=keep(stage.axes))
+        stages.append(replace(stage, body=body))
+    return Graph(tensors, tuple(stages))
 
 
 # splitting axes
@@ -256,10 +296,10 @@ def _split_sizes(stage: Stage, candidate: Axis) -> list[int]:
         if 1 < boundary < candidate.extent and candidate.extent % boundary == 0:
             boundaries.add(boundary)
     chain = sorted(boundaries)
-    if not chain or any(high % low for low, high in zip(chain, chain[1:], strict=False)):
+    if not chain or any(high % low for low, high in pairwise(chain)):
         return []
     edges = [candidate.extent, *reversed(chain), 1]
-    sizes = [outer // inner for outer, inner in zip(edges, edges[1:], strict=False)]
+    sizes = [outer // inner for outer, inner in pairwise(edges)]
     pieces, extents = _pieces(stage, candidate, sizes)
     after = substitute(stage.body, {candidate.name: _joined(pieces)}, extents)
     return sizes if len(_complex_atoms(after)) < len(_complex_atoms(stage.body)) else []
@@ -344,4 +384,3 @@ def _renamed(stage: Stage, moved: Mapping[str, str]) -> Stage:
         body=body,
         outputs=tuple(moved.get(name, name) if name else None for name in stage.outputs),
     )
-

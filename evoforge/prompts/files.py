@@ -24,6 +24,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -158,7 +159,8 @@ def _front_matter(text: str, where: str) -> _FrontMatter:
     try:
         front = _FrontMatter.model_validate(data, strict=False)
     except ValidationError as error:
-        first = error.errors()[0]
+        # A misspelt key is also a missing one; the first says more.
+        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
         path = [part for part in first["loc"] if part != "[key]"]
         raise UsageError(f"{where}:{_line(node, path)}: {_sentence(first, path)}") from None
     for name in front.strategy.operators:
@@ -225,7 +227,7 @@ def _sections(lines: Sequence[str], start: int, where: str) -> dict[str, str]:
         if lines[index].strip():
             raise UsageError(f"{where}:{index + 1}: expected a heading '## {SECTIONS[0]}' before any text")
     sections: dict[str, str] = {}
-    for (index, name), (following, _) in zip(found, found[1:], strict=False):
+    for (index, name), (following, _) in itertools.pairwise(found):
         if name in sections:
             raise UsageError(f"{where}:{index + 1}: the section '## {name}' stands twice; merge the two")
         sections[name] = "\n".join(lines[index + 1 : following]).strip("\n").rstrip()

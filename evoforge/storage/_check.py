@@ -62,9 +62,7 @@ def find_problems(read: _Read) -> list[str]:
 
 
 def _references(read: _Read) -> Iterator[str]:
-    keys = {
-        (table, column): {row[column] for row in read(table)} for table, column in {ref[2:] for ref in REFERENCES}
-    }
+    keys = {(table, column): {row[column] for row in read(table)} for table, column in {ref[2:] for ref in REFERENCES}}
     for table in TABLES:
         outgoing = [ref for ref in REFERENCES if ref[0] == table]
         if not outgoing:
@@ -77,15 +75,20 @@ def _references(read: _Read) -> Iterator[str]:
 
 def _contents(read: _Read) -> Iterator[str]:
     """Ids are hashes of what they name."""
-    for row in read("candidates"):
-        if candidate_from_row(row, ()).id != row["id"]:
-            yield f"the source of candidate {row['id'][:12]} is not the one its id was made from"
-    for row in read("tasks"):
-        if task_from_json(json.loads(row["body"])).id != row["id"]:
-            yield f"the content of task {row['id'][:12]} is not the one its id was made from"
-    for row in read("targets"):
-        if target_from_json(json.loads(row["body"])).id != row["id"]:
-            yield f"the content of target {row['id'][:12]} is not the one its id was made from"
+
+    def made(table: str, row: Mapping[str, Any]) -> Any:
+        if table == "candidates":
+            return candidate_from_row(row, ())
+        return (task_from_json if table == "tasks" else target_from_json)(json.loads(row["body"]))
+
+    for table in ("candidates", "tasks", "targets"):
+        for row in read(table):
+            name = f"{table[:-1]} {row['id'][:12]}"
+            try:
+                if made(table, row).id != row["id"]:
+                    yield f"the content of {name} is not the one its id was made from"
+            except (ValueError, TypeError, KeyError) as error:
+                yield f"{name} cannot be read: {error}"
 
 
 def _evaluations(read: _Read) -> Iterator[str]:

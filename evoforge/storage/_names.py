@@ -35,11 +35,9 @@ def no_campaign(name: str, taken: Collection[str]) -> NotFoundError:
     return NotFoundError(f"there is no campaign {name!r} in this store; {hint}")
 
 
-def locked_message(name: str, owner: Owner) -> str:
-    return (
-        f"campaign {name!r} is being written by process {owner.pid}; wait for it, or stop it and "
-        f"run `evoforge resume {name}`"
-    )
+def locked_message(name: str, owner: Owner | None) -> str:
+    holder = f"process {owner.pid}" if owner else "another process"
+    return f"campaign {name!r} is being written by {holder}; wait for it, or stop it and run `evoforge resume {name}`"
 
 
 def checked_prefix(prefix: str) -> str:

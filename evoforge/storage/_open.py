@@ -5,68 +5,187 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from contextlib import closing
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.pool import QueuePool
 
 from evoforge.errors import MissingToolError, NotFoundError, StoreError, UsageError
+from evoforge.storage import _schema
+from evoforge.storage._errors import translated_errors
 from evoforge.storage._migrate import FRESH, migrate, require_current, stored_revision
-from evoforge.storage.sql import WRITE, SqlStore, translated_errors, writing
+from evoforge.storage.sql import SqlStore, is_write, writing
 
 __all__ = ["open_sql", "upgrade_sql"]
 
 _BUSY_MS = 30_000
 
 
+@dataclass(frozen=True)
+class _Place:
+    """A database that is there or can be made. `name` is the URL for messages, without a password."""
+
+    name: str
+    engine: Engine
+    read_only: bool
+
+
 def open_sql(url: str, *, create: bool, read_only: bool) -> SqlStore:
     """See `evoforge.storage.open_store`."""
-    engine, place, read_only = _connect(url, create=create, read_only=read_only)
+    place = _locate(url, create=create, read_only=read_only)
     try:
-        with translated_errors(place):
-            with engine.connect() as connection:
-                revision = stored_revision(connection, place)
+        with translated_errors(place.name):
+            with place.engine.connect() as connection:
+                revision = stored_revision(connection, place.name)
             if revision == FRESH:
-                if read_only or not create:
-                    raise NotFoundError(f"{place} holds no evoforge store yet; `evoforge run` creates it")
-                _bring_up(engine, place, only_fresh=True)
-            else:
-                require_current(revision, place)
+                if place.read_only or not create:
+                    raise NotFoundError(f"{place.name} holds no evoforge store yet; `evoforge run` makes one")
+                revision = _bring_up(place)
+            require_current(revision, place.name)
     except BaseException:
-        engine.dispose()
+        place.engine.dispose()
         raise
-    return SqlStore(engine, place, read_only=read_only)
+    return SqlStore(place.engine, place.name, read_only=place.read_only)
 
 
-def upgrade_sql(url: str) -> tuple[str, str]:
-    """See `evoforge.storage.upgrade`."""
-    engine, place, read_only = _connect(url, create=True, read_only=False)
-    if read_only:
-        engine.dispose()
-        raise StoreError(f"{place} cannot be written, so it cannot be upgraded; copy it to a writable folder first")
-    with closing_engine(engine), translated_errors(place):
-        return _bring_up(engine, place, only_fresh=False)
+def upgrade_sql(url: str) -> str:
+    """See `evoforge.storage.upgrade_store`."""
+    place = _locate(url, create=False, read_only=False)
+    try:
+        if place.read_only:
+            raise StoreError(f"{place.name} cannot be written; copy it to a folder of yours and upgrade that")
+        with translated_errors(place.name):
+            return _bring_up(place)
+    finally:
+        place.engine.dispose()
 
 
-def closing_engine(engine: Engine) -> closing[Any]:
-    class _Disposes:
-        def close(self) -> None:
-            engine.dispose()
-
-    return closing(_Disposes())
-
-
-def _bring_up(engine: Engine, place: str, *, only_fresh: bool) -> tuple[str, str]:
-    """Migrates in one transaction; looks again inside it, for another process may have been first."""
-    with writing(engine) as connection:
-        before = stored_revision(connection, place)
-        from evoforge.storage._schema import REVISIONS
-
-        if before != FRESH and (only_fresh or before not in REVISIONS):
-            require_current(before, place)
-        if before != REVISIONS[-1]:
+def _bring_up(place: _Place) -> str:
+    """Runs what is missing in one transaction; looks inside it, for another process may be faster."""
+    with writing(place.engine) as connection:
+        found = stored_revision(connection, place.name)
+        if found != FRESH and found not in _schema.REVISIONS:
+            require_current(found, place.name)  # newer: says so
+        if found != _schema.REVISIONS[-1]:
             migrate(connection)
-        return before, stored_revision(connection, place)
+        return stored_revision(connection, place.name)
+
+
+def _locate(url: str, *, create: bool, read_only: bool) -> _Place:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise UsageError(
+            f"expected a store like sqlite:///path/evoforge.db or postgresql://user@host/name, got {url!r}"
+        ) from None
+    backend = parsed.drivername.partition("+")[0]
+    if backend == "sqlite":
+        return _locate_file(parsed, create=create, read_only=read_only)
+    if backend == "postgresql":
+        return _locate_server(parsed, read_only=read_only)
+    raise UsageError(f"expected a store on sqlite or postgresql, got {backend!r} in {url!r}")
+
+
+# PostgreSQL
+
+
+def _locate_server(url: URL, *, read_only: bool) -> _Place:
+    if url.drivername == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
+    try:
+        engine = create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED")
+    except (ImportError, NoSuchModuleError):
+        raise MissingToolError("a PostgreSQL store needs a driver; run pip install 'evoforge[postgres]'") from None
+    return _Place(url.render_as_string(hide_password=True), engine, read_only)
+
+
+# SQLite
+
+
+def _locate_file(url: URL, *, create: bool, read_only: bool) -> _Place:
+    name = url.render_as_string(hide_password=True)
+    if not url.database or ":memory:" in url.database or url.database.startswith("file:"):
+        raise UsageError(f"expected a file, sqlite:///path/evoforge.db, got {name}; memory:// keeps nothing on disk")
+    path = Path(url.database)
+    # Reading must not leave a file behind, nor a folder.
+    if not path.exists():
+        if read_only or not create:
+            raise NotFoundError(f"there is no store at {path.absolute()}; `evoforge run` makes one, or check --store")
+        _make_folder(path.parent)
+    elif not path.is_file():
+        raise StoreError(f"expected a file at {path.absolute()}, found a folder; give another --store")
+    usable = path if path.exists() else path.parent
+    writable = os.access(path.parent, os.W_OK) and os.access(usable, os.W_OK)
+    if not writable and not path.exists():
+        raise StoreError(f"cannot write in {path.parent.absolute()}: the folder is read-only; give another --store")
+    return _Place(name, _file_engine(path, read_only or not writable), read_only or not writable)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"cannot make the store's folder {folder.absolute()}: {error.strerror}; give another --store"
+        ) from error
+
+
+def _file_engine(path: Path, read_only: bool) -> Engine:
+    # The absolute path: a coordinator may change its working directory.
+    engine = create_engine("sqlite://", creator=_opener(path.absolute(), read_only), poolclass=QueuePool)
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # pysqlite's own BEGIN comes late and takes the write lock later still, when it can fail.
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if is_write(connection) else "BEGIN")
+
+    return engine
+
+
+def _opener(path: Path, read_only: bool) -> Callable[[], sqlite3.Connection]:
+    def open_() -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"file:{quote(str(path))}?{_mode(path, read_only)}",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,  # the pool hands a connection to one thread at a time
+            timeout=_BUSY_MS / 1000,
+        )
+        try:
+            _prepare(connection, read_only)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    return open_
+
+
+def _mode(path: Path, read_only: bool) -> str:
+    if not read_only:
+        return "mode=rwc"
+    log = path.with_name(path.name + "-wal")
+    lonely = not os.access(path.parent, os.W_OK) and not (log.exists() and log.stat().st_size)
+    # Without a log and without a folder to make one in, nobody can be writing: read the file as it is.
+    return "mode=ro&immutable=1" if lonely else "mode=ro"
+
+
+def _prepare(connection: sqlite3.Connection, read_only: bool) -> None:
+    connection.execute("PRAGMA foreign_keys=ON")
+    if read_only:
+        return
+    # Changing to WAL needs the file alone and does not wait for it, so creators can collide here.
+    deadline = time.monotonic() + _BUSY_MS / 1000
+    while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            break  # a file system without shared memory keeps its mode; that works too, only slower
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    connection.execute("PRAGMA synchronous=FULL")  # a commit survives a power cut too, for one fsync

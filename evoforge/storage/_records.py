@@ -57,6 +57,7 @@ __all__ = [
     "placement_to_row",
     "proposal_from_row",
     "proposal_to_row",
+    "storable",
     "target_from_json",
     "target_to_json",
     "target_to_row",
@@ -75,7 +76,12 @@ def now() -> str:
 
 def dump(value: Any) -> str:
     """Compact JSON text; keys keep their order, since a genome's order can steer a generator."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(value, separators=(",", ":"))
+
+
+def storable(text: str) -> str:
+    """`text` with zero bytes and broken characters spelled out: what a tool printed may hold both."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def params_hash(params: Params) -> str:
@@ -227,9 +233,7 @@ def candidate_from_row(row: Mapping[str, Any], parents: Sequence[str]) -> Candid
     )
 
 
-def proposal_to_row(
-    campaign: str, ticket: int, candidate: Candidate, emitter: str, target_cell: Cell | None
-) -> Row:
+def proposal_to_row(campaign: str, ticket: int, candidate: Candidate, emitter: str, target_cell: Cell | None) -> Row:
     return {
         "campaign": campaign,
         "ticket": ticket,
@@ -330,7 +334,7 @@ def placement_to_row(campaign: str, ticket: int | None, placement: Placement, ev
         "params": dump(dict(placement.params)),
         "objective": placement.objective,
         "lower": placement.lower,
-        "reason": placement.reason,
+        "reason": storable(placement.reason),
         "evaluation": evaluation,
         "created": now(),
     }

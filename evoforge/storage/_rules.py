@@ -8,7 +8,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
-from evoforge.core import Candidate, MetaPrompt, Target, Task
+from evoforge.core import Candidate, MetaPrompt, Status, Target, Task
 from evoforge.errors import StoreError
 from evoforge.storage._base import Edge, EvaluationRow, Placement
 from evoforge.storage._records import (
@@ -18,6 +18,7 @@ from evoforge.storage._records import (
     meta_prompt_from_row,
     now,
     params_hash,
+    storable,
     target_from_json,
     task_from_json,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "edge_rows",
     "ground_conditions",
     "no_ground",
+    "no_ticket",
     "not_stored",
     "orphans",
     "read_evaluations",
@@ -37,7 +39,6 @@ __all__ = [
     "target_from_text",
     "task_from_text",
 ]
-
 
 
 def task_from_text(body: str) -> Task:
@@ -61,7 +62,7 @@ def campaign_changes(
     if state is not None:
         changes["state"] = state
     if stop_reason is not None:
-        changes["stop_reason"] = stop_reason or None
+        changes["stop_reason"] = storable(stop_reason) or None
     if wall_s is not None:
         changes["wall_s"] = wall_s
     if setup is not None:
@@ -112,9 +113,14 @@ def refuse_other_meta_prompt(stored: Mapping[str, Any], meta_prompt: MetaPrompt)
         raise StoreError(f"meta-prompt {meta_prompt.ref} is stored with another content; give it a new version")
 
 
+def no_ticket(candidate: Candidate) -> str:
+    return f"expected a ticket with the proposed candidate {candidate.short_id}, got None; pass the ticket that asked"
+
+
 def ground_conditions(campaign: str, placement: Placement) -> Row:
-    """Where to look for the evaluation that a placement rests on."""
+    """Where to look for the evaluation that a placement rests on: to enter a cell takes a CORRECT one."""
     return conditions(
+        status=Status.CORRECT if placement.action in ("NEW", "IMPROVED") else None,
         campaign=campaign,
         candidate=placement.candidate,
         params_hash=params_hash(placement.params),

@@ -278,7 +278,7 @@ class MemoryStore(Store):
         self, campaign: str, ticket: int | None, candidate: Candidate, emitter: str, target_cell: Cell | None
     ) -> None:
         if ticket is None:
-            raise StoreError("expected a ticket with a proposed candidate, got None")
+            raise StoreError(_rules.no_ticket(candidate))
         if not self._has("candidates", candidate.id):
             for parent in candidate.parents:
                 if not self._has("candidates", parent):
@@ -289,9 +289,7 @@ class MemoryStore(Store):
         if known:
             _rules.refuse_other_proposal(known[0], candidate)
             return
-        self._rows["proposals"].append(
-            _records.proposal_to_row(campaign, ticket, candidate, emitter, target_cell)
-        )
+        self._rows["proposals"].append(_records.proposal_to_row(campaign, ticket, candidate, emitter, target_cell))
 
     def _evaluate(self, campaign: str, ticket: int | None, evaluation: Evaluation) -> int:
         for table, key in (

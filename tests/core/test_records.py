@@ -1,6 +1,17 @@
 import pytest
 
-from evoforge.core import Block, Candidate, Evaluation, Signature, Status, Task, TensorSpec, Tolerance, Workload, WorkloadTiming
+from evoforge.core import (
+    Block,
+    Candidate,
+    Evaluation,
+    Signature,
+    Status,
+    Task,
+    TensorSpec,
+    Tolerance,
+    Workload,
+    WorkloadTiming,
+)
 from evoforge.errors import TaskError
 
 

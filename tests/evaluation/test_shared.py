@@ -6,7 +6,11 @@ import pytest
 from evoforge.core import TensorSpec
 from evoforge.evaluation.shared import PAGE, SharedTensors
 
-SPECS = [TensorSpec("in0", (3, 5), (5, 1), "f32"), TensorSpec("in1", (1025,), (1,), "f64"), TensorSpec("in2", (0,), (1,), "i8")]
+SPECS = [
+    TensorSpec("in0", (3, 5), (5, 1), "f32"),
+    TensorSpec("in1", (1025,), (1,), "f64"),
+    TensorSpec("in2", (0,), (1,), "i8"),
+]
 
 
 def test_data_ends_right_before_the_segment_does() -> None:

@@ -1,0 +1,53 @@
+"""Raw facts about one kernel, for the descriptor to make a cell of (DESIGN: the descriptor).
+
+Three witnesses, none of which listens to names or comments: the compiled object (`object`), the
+parsed text (`syntax`) and one instrumented run on a shrunken workload (`trace`). What a witness
+cannot tell is null.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evoforge.core import Params, Signature, Target
+from evoforge.evaluation.build import Builder, Built
+
+__all__ = ["collect_facts"]
+
+
+def collect_facts(
+    source: str,
+    params: Params,
+    built: Built,
+    signature: Signature,
+    trace_signature: Signature | None,
+    target: Target,
+    builder: Builder,
+    *,
+    unfused: int | None = None,
+) -> dict[str, Any]:
+    """Asks every witness about a kernel that was built.
+
+    Args:
+        built: the build that is timed; its object is disassembled.
+        trace_signature: the shrunken workload for the instrumented run; None: `signature` itself.
+        unfused: how many tensor-sized intermediates there are when nothing is fused.
+
+    Returns:
+        JSON: ``object``, ``syntax``, ``trace`` (each an object or null), ``unfused``,
+        ``vector_bytes``.
+
+    Raises:
+        MissingToolError: no compiler, or no objdump.
+    """
+    from evoforge.evaluation.facts.object import object_facts
+    from evoforge.evaluation.facts.syntax import syntax_facts
+    from evoforge.evaluation.facts.trace import trace_facts
+
+    return {
+        "object": object_facts(built.object_path) if built.object_path else None,
+        "syntax": syntax_facts(source, params, signature, target.vector_bytes),
+        "trace": trace_facts(source, params, trace_signature or signature, builder),
+        "unfused": unfused,
+        "vector_bytes": target.vector_bytes,
+    }

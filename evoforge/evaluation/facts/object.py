@@ -7,6 +7,7 @@ and every memory operand is weighed by ten to the depth of the loop it sits in. 
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import subprocess
@@ -159,7 +160,7 @@ class _Flow:
 def _blocks(function: Function) -> tuple[list[list[Instruction]], list[list[int]]]:
     code = function.instructions
     leaders = {code[0].address} | {i.target for i in code if i.target is not None}
-    leaders |= {after.address for before, after in zip(code, code[1:], strict=False) if before.mnemonic[0] == "j"}
+    leaders |= {after.address for before, after in itertools.pairwise(code) if before.mnemonic[0] == "j"}
     blocks: list[list[Instruction]] = []
     for instruction in code:
         if instruction.address in leaders or not blocks:

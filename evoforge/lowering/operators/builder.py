@@ -210,6 +210,14 @@ class Builder:
         self.stages.append(made)
         return values
 
+    def output(self, name: str, value: Value, dtype: str) -> None:
+        """A map stage that copies `value` to the output `name`, rounded to its dtype."""
+        axes, index, extents = _axes("i", value.shape)
+        body = value.read(index, extents)
+        self.tensors[name] = Tensor(name, value.shape, contiguous(value.shape), dtype, "out")
+        copied = body if value.dtype == dtype else Cast(body, dtype)
+        self.stages.append(Stage(f"store_{name}", "map", axes, copied, (name,), origin="copy"))
+
     def value(self, tensor: str) -> Value:
         """A whole tensor as a value; 16-bit floats are read as f32."""
         t = self.tensors[tensor]

@@ -20,7 +20,7 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804
 
 
 def _c(value: Number, like: str) -> Const:
-    return Const(int(value) if is_int(like) else value, like)
+    return Const(int(value) if is_int(like) else float(value), like)
 
 
 def promoted(*args: Arg) -> str:
@@ -40,9 +40,9 @@ def promoted(*args: Arg) -> str:
 # unary
 
 _SAME_NAME = (
-    "neg abs sqrt rsqrt reciprocal exp expm1 exp2 log log1p log2 sin cos tan asin acos atan sinh cosh tanh erf "
-    "sigmoid floor ceil round trunc sign"
-).split()
+    "neg", "abs", "sqrt", "rsqrt", "reciprocal", "exp", "expm1", "exp2", "log", "log1p", "log2", "sin", "cos", "tan",
+    "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf", "sigmoid", "floor", "ceil", "round", "trunc", "sign",
+)  # fmt: skip
 
 
 def _unary(name: str) -> Callable[[Builder, Value], Value]:
@@ -243,8 +243,12 @@ def _softshrink(b: Builder, x: Value, lambd: Number = 0.5) -> Value:
 @register("hardshrink")
 def _hardshrink(b: Builder, x: Value, lambd: Number = 0.5) -> Value:
     t = b.out_dtype()
-    inside = lambda a: op("le", op("abs", a, dtype=t), _c(lambd, t), dtype="bool")  # noqa: E731
-    return b.pointwise(lambda a: where(inside(a), _c(0.0, t), a, t), x)
+
+    def formula(a: Expr) -> Expr:
+        inside = op("le", op("abs", a, dtype=t), _c(lambd, t), dtype="bool")
+        return where(inside, _c(0.0, t), a, t)
+
+    return b.pointwise(formula, x)
 
 
 @register("threshold")
@@ -254,7 +258,7 @@ def _threshold(b: Builder, x: Value, threshold: Number, value: Number) -> Value:
 
 
 @register("hardtanh", "clamp", "clamp.Tensor", "clip", "clip.Tensor")
-def _clamp(b: Builder, x: Value, min: Arg | None = None, max: Arg | None = None, **names: Arg) -> Value:  # noqa: A002
+def _clamp(b: Builder, x: Value, min: Arg | None = None, max: Arg | None = None, **names: Arg) -> Value:
     """Clamp with numbers, tensors or nothing on either side; NaN stays. `hardtanh` defaults to [−1, 1]."""
     if b.origin == "aten.hardtanh.default":
         min = names.get("min_val", -1.0 if min is None else min)
@@ -300,8 +304,8 @@ for _names, _op in (
     (("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor"), "mod"),
     (("fmod.Tensor", "fmod.Scalar"), "fmod"),
     (("floor_divide", "floor_divide.Scalar"), "floordiv"),
-    (("bitwise_left_shift.Tensor", "bitwise_left_shift.Tensor_Scalar"), "shl"),
-    (("bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar"), "shr"),
+    (("bitwise_left_shift.Tensor", "bitwise_left_shift.Tensor_Scalar", "__lshift__.Tensor", "__lshift__.Scalar"), "shl"),
+    (("bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar", "__rshift__.Tensor", "__rshift__.Scalar"), "shr"),
     (("bitwise_and.Tensor", "bitwise_and.Scalar"), "and"),
     (("bitwise_or.Tensor", "bitwise_or.Scalar"), "or"),
     (("bitwise_xor.Tensor", "bitwise_xor.Scalar"), "xor"),

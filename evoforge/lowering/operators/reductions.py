@@ -112,13 +112,13 @@ def _reduce(b: Builder, x: Value, dims: Dims = None, keepdim: bool = False, **_:
 @register("mean", "mean.dim")
 def _mean(b: Builder, x: Value, dims: Dims = None, keepdim: bool = False, **_: Any) -> Value:
     rows = Rows.of(x, dims)
-    return rows.keepdim(mean_of(b, rows, b.out_dtype()), keepdim)
+    return rows.keepdim(mean_of(b, rows, b.out_dtype(), ""), keepdim)
 
 
-def mean_of(b: Builder, rows: Rows, t: str) -> Value:
+def mean_of(b: Builder, rows: Rows, t: str, hint: str = "mean") -> Value:
     """Two stages: the sum, then its quotient by the count."""
     total = rows.reduce(b, "sum", t, hint="sum")[0]
-    return _divided(b, total, rows.count, t, "mean")
+    return _divided(b, total, rows.count, t, hint)
 
 
 def _divided(b: Builder, total: Value, by: float, t: str, hint: str) -> Value:
@@ -160,14 +160,19 @@ def _vector_norm(b: Builder, x: Value, order: float = 2, dims: Dims = None, keep
         monoid = {1: "sum", math.inf: "max"}.get(order, "min")
         norm = rows.reduce(b, monoid, t, lambda a: op("abs", a, dtype=t))[0]
     elif order == 0:
-        zero = _number(0.0, t)
-        body = lambda a: where(op("ne", a, zero, dtype="bool"), _number(1.0, t), zero, t)  # noqa: E731
-        norm = rows.reduce(b, "sum", t, body)[0]
+        norm = rows.reduce(b, "sum", t, lambda a: _one_if_nonzero(a, t))[0]
     else:
-        power = lambda a, p: op("pow", a, _number(float(p), t), dtype=t)  # noqa: E731
-        total = rows.reduce(b, "sum", t, lambda a: power(op("abs", a, dtype=t), order), "sum")[0]
-        norm = b.map(total.shape, t, lambda i, e: power(total.read(i, e), 1.0 / order))
+        total = rows.reduce(b, "sum", t, lambda a: _power(op("abs", a, dtype=t), order, t), "sum")[0]
+        norm = b.map(total.shape, t, lambda i, e: _power(total.read(i, e), 1.0 / order, t))
     return rows.keepdim(norm, keepdim)
+
+
+def _one_if_nonzero(a: Expr, t: str) -> Expr:
+    return where(op("ne", a, _number(0.0, t), dtype="bool"), _number(1.0, t), _number(0.0, t), t)
+
+
+def _power(a: Expr, exponent: float, t: str) -> Expr:
+    return op("pow", a, _number(float(exponent), t), dtype=t)
 
 
 @register("logsumexp")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = ["HANDLERS", "Handler", "register"]
 
@@ -16,10 +16,13 @@ HANDLERS: dict[str, Handler] = {}
 decomposed by torch first."""
 
 
-def register(*names: str) -> Callable[[Handler], Handler]:
+_H = TypeVar("_H", bound=Handler)
+
+
+def register(*names: str) -> Callable[[_H], _H]:
     """Enters a handler under ``aten.`` + each name; without an overload, ``.default`` is meant."""
 
-    def enter(handler: Handler) -> Handler:
+    def enter(handler: _H) -> _H:
         for name in names:
             full = f"aten.{name}" if "." in name else f"aten.{name}.default"
             if full in HANDLERS:

@@ -116,7 +116,7 @@ def _create_outcomes() -> None:
         sa.Column("objective", sa.Float, nullable=False),
         sa.Column("lower", sa.Float, nullable=False),
         *_text("reason"),
-        _refer("evaluation", "evaluations.id"),
+        sa.Column("evaluation", sa.Integer, sa.ForeignKey("evaluations.id"), nullable=False),
         *_text("created"),
     )
     for column in ("campaign", "candidate", "evaluation"):

@@ -1,0 +1,223 @@
+"""Is a task fit to be searched? What must be accepted is, and what must be rejected is.
+
+Of 237 scaled public problems, nine accepted zeros and 33 the output for other inputs at a loose
+tolerance: a search on such a task finds a cheat, not a kernel (EVALUATION, correctness 1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from evoforge.core import PROTOCOL_VERSION, Signature, TensorSpec, Tolerance
+from evoforge.evaluation.check import check_outputs
+from evoforge.evaluation.shared import SharedTensors
+from evoforge.evaluation.worker import Reference, ReferenceWorker
+from evoforge.paths import cache_dir
+
+__all__ = ["Admission", "Control", "admit"]
+
+_Accepts = Callable[[SharedTensors, Reference, Tolerance], tuple[bool, str]]
+
+
+@dataclass(frozen=True)
+class Control:
+    """One output, put in place of the right one, and what the judge said to it."""
+
+    workload: str
+    output: str
+    name: str
+    should_pass: bool
+    passed: bool
+    detail: str = ""
+
+    @property
+    def held(self) -> bool:
+        return self.passed == self.should_pass
+
+    def __str__(self) -> str:
+        if self.should_pass:
+            return f"workload {self.workload}: the reference does not accept itself: {self.detail}"
+        return f"workload {self.workload}: {self.name} pass for {self.output}, so a wrong kernel would too"
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The verdict on a task, with every control that was tried."""
+
+    controls: tuple[Control, ...]
+
+    @property
+    def fit(self) -> bool:
+        return all(control.held for control in self.controls)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the task is unfit, a sentence each; empty when it is fit."""
+        return tuple(str(control) for control in self.controls if not control.held)
+
+
+def admit(
+    worker: ReferenceWorker,
+    signatures: Mapping[str, Signature],
+    tolerance: Tolerance,
+    *,
+    key: str | None = None,
+    seed: int = 0,
+    accepts: _Accepts | None = None,
+) -> Admission:
+    """Tries the controls on every workload, one output at a time, the others being right.
+
+    Args:
+        key: the task's id: the verdict is then kept in the cache and returned at once next time.
+        seed: of the inputs; ``seed + 1`` makes the other inputs.
+        accepts: (outputs, reference, tolerance) → (passed, reason); by default the judge's own check.
+    """
+    path = _cache_path(key, tolerance) if key else None
+    kept = _read(path) if path else None
+    if kept is not None and accepts is None:
+        return kept
+    judge = accepts or _check
+    controls: list[Control] = []
+    for workload, signature in signatures.items():
+        controls += _workload_controls(worker, workload, signature, tolerance, seed, judge)
+    admission = Admission(tuple(controls))
+    if path and accepts is None:
+        _write(path, admission)
+    return admission
+
+
+def _check(outputs: SharedTensors, reference: Reference, tolerance: Tolerance) -> tuple[bool, str]:
+    found = check_outputs(outputs, reference, tolerance)
+    return found.passed, found.reason
+
+
+def _workload_controls(
+    worker: ReferenceWorker, workload: str, signature: Signature, tolerance: Tolerance, seed: int, accepts: _Accepts
+) -> Iterator[Control]:
+    with _Closing() as keep:
+        inputs = keep(worker.inputs(workload, seed))
+        reference = worker.reference(workload, inputs)
+        keep(reference.y64)
+        keep(reference.d)
+        right = keep(worker.outputs(workload, inputs))
+        passed, reason = accepts(right, reference, tolerance)
+        yield Control(workload, "all outputs", "the reference itself", True, passed, reason)
+        if not passed:
+            return
+        others = dict(_other_outputs(worker, workload, signature, inputs, seed, keep))
+        for index, spec in enumerate(signature.outputs):
+            held = right.array(index).copy()
+            for name, wrong in _wrong(index, spec, signature, inputs, reference, held, others):
+                right.array(index)[...] = wrong
+                passed, reason = accepts(right, reference, tolerance)
+                yield Control(workload, spec.name, name, False, passed, reason)
+            right.array(index)[...] = held
+
+
+def _other_outputs(
+    worker: ReferenceWorker,
+    workload: str,
+    signature: Signature,
+    inputs: SharedTensors,
+    seed: int,
+    keep: Callable[[SharedTensors], SharedTensors],
+) -> Iterator[tuple[str, SharedTensors]]:
+    """What the module itself gives for other inputs, for half of the data and in half precision."""
+    yield "outputs for other inputs", keep(worker.outputs(workload, keep(worker.inputs(workload, seed + 1))))
+    if any(spec.is_float and spec.numel > 1 for spec in signature.inputs):
+        halved = keep(SharedTensors(signature.inputs))
+        for index, spec in enumerate(signature.inputs):
+            halved.array(index)[...] = inputs.array(index)
+            if spec.is_float and spec.shape:
+                halved.array(index)[..., (spec.shape[-1] + 1) // 2 :] = 0
+        yield "outputs from half of the data", keep(worker.outputs(workload, halved))
+    if any(spec.dtype == "f32" for spec in signature.outputs):
+        yield "outputs computed in half precision", keep(worker.outputs(workload, inputs, "bf16"))
+
+
+def _wrong(
+    index: int,
+    spec: TensorSpec,
+    signature: Signature,
+    inputs: SharedTensors,
+    reference: Reference,
+    right: npt.NDArray[Any],
+    others: Mapping[str, SharedTensors],
+) -> Iterator[tuple[str, npt.NDArray[Any] | float]]:
+    """(what it is, the wrong values) for one output."""
+    if spec.numel == 0:
+        return
+    yield "zeros", 0
+    yield "constants", _constant(spec, reference.y64.array(index))
+    for at, given in enumerate(signature.inputs):
+        if (given.shape, given.dtype) == (spec.shape, spec.dtype):
+            yield f"copies of {given.name}", inputs.array(at)
+    rows = right.shape[0] if right.ndim else 1
+    if rows > 1:
+        half = right.copy()
+        half[(rows + 1) // 2 :] = 0
+        yield "outputs with half of the rows", half
+    for name, other in others.items():
+        # Rounding cannot change which of two integers is meant often enough to prove anything.
+        if spec.dtype == "f32" or "half precision" not in name:
+            yield name, other.array(index)
+
+
+def _constant(spec: TensorSpec, y64: npt.NDArray[Any]) -> Any:
+    """The mean, the best that a constant can be, as the output holds it."""
+    finite = y64[np.isfinite(y64)]
+    mean = float(finite.mean()) if finite.size else 1.0
+    if spec.dtype == "bf16":
+        return np.uint16(np.float32(mean).view(np.uint32) >> 16)
+    return mean if spec.is_float else round(mean)
+
+
+class _Closing:
+    """Closes what was kept, whatever happens."""
+
+    def __init__(self) -> None:
+        self._kept: list[SharedTensors] = []
+
+    def __enter__(self) -> Callable[[SharedTensors], SharedTensors]:
+        return self._keep
+
+    def __exit__(self, *exc: object) -> None:
+        for shared in self._kept:
+            shared.close()
+
+    def _keep(self, shared: SharedTensors) -> SharedTensors:
+        self._kept.append(shared)
+        return shared
+
+
+def _cache_path(key: str, tolerance: Tolerance) -> Path:
+    body = json.dumps(
+        [key, asdict(tolerance), PROTOCOL_VERSION, metadata.version("torch"), metadata.version("evoforge")]
+    )
+    return cache_dir() / "admission" / f"{hashlib.sha256(body.encode()).hexdigest()[:24]}.json"
+
+
+def _read(path: Path) -> Admission | None:
+    try:
+        return Admission(tuple(Control(**row) for row in json.loads(path.read_text())))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _write(path: Path, admission: Admission) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd, name = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(fd, "w") as file:
+        json.dump([asdict(control) for control in admission.controls], file)
+    Path(name).replace(path)

@@ -1,0 +1,128 @@
+"""The eager and compiled baselines of one task: started, watched, timed and started again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Literal, cast
+
+import numpy as np
+
+from evoforge.core import Task
+from evoforge.errors import WorkerError
+from evoforge.evaluation.busy import BusyClock
+from evoforge.evaluation.material import Material
+from evoforge.evaluation.timing import Stopwatch
+from evoforge.evaluation.worker import BaselineWorker
+
+__all__ = ["SIDES", "Baselines"]
+
+SIDES = ("eager", "compiled")
+
+
+class Baselines:
+    """One process per side, shared by all kernels of a judge.
+
+    Args:
+        seed: of the weights: the one the reference has.
+    """
+
+    def __init__(
+        self, task: Task, *, threads: int, seed: int, isa: str, busy: BusyClock, rng: np.random.Generator
+    ) -> None:
+        self._task = task
+        self._options = {"threads": threads, "seed": seed, "isa": isa}
+        self._busy = busy
+        self._rng = rng
+        self._workers: dict[str, BaselineWorker] = {}
+        self._materials: dict[str, Material] = {}
+        self._failed = ""
+        self._compiling = ExitStack()
+
+    def spawn(self, side: str) -> None:
+        """Starts a side's process; importing torch goes on in the background."""
+        kind = cast(Literal["eager", "compiled"], side)
+        self._workers[side] = BaselineWorker(self._task, side=kind, **self._options)  # type: ignore[arg-type]
+
+    def prepare(self, side: str, materials: Mapping[str, Material]) -> None:
+        """Hands a side its input sets; the compiled one then compiles in the background."""
+        self._materials = dict(materials)
+        if side not in self._workers:
+            self.spawn(side)
+        if side == "compiled" and not self._failed:
+            self._compiling.close()
+            self._compiling.enter_context(self._busy.working())
+        for name, material in materials.items():
+            self._workers[side].prepare(name, material.ring)
+
+    def compiled_state(self) -> str:
+        """``compiling``, ``ready`` or ``failed: reason``."""
+        return self.wait_compiled(0.0)
+
+    def wait_compiled(self, timeout_s: float) -> str:
+        """`compiled_state` after at most `timeout_s`."""
+        if self._failed:
+            return f"failed: {self._failed}"
+        if "compiled" not in self._workers:
+            return "compiling"
+        try:
+            done = self._workers["compiled"].ready(timeout_s)
+        except WorkerError as error:
+            self._failed = str(error)
+            self._compiling.close()
+            return f"failed: {self._failed}"
+        if done:
+            self._compiling.close()
+        return "ready" if done else "compiling"
+
+    def has(self, side: str) -> bool:
+        """Whether the side can be timed now."""
+        return side == "eager" or self.compiled_state() == "ready"
+
+    def stopwatch(self, side: str, workload: str) -> Stopwatch:
+        """A calibrated stopwatch of one side on one workload.
+
+        Raises:
+            WorkerError: the process died.
+        """
+        batches = _SideBatches(
+            self._workers[side], workload, len(self._materials[workload].ring), self._busy, self._rng
+        )
+        watch = Stopwatch(batches, self._rng)
+        watch.calibrate()
+        return watch
+
+    def revive(self) -> None:
+        """Starts dead processes again, so that the next kernel finds its baselines."""
+        for side, worker in list(self._workers.items()):
+            if side == "compiled" and (self._failed or self.compiled_state() != "ready"):
+                continue
+            try:
+                worker.empty()
+            except WorkerError:
+                worker.close()
+                self.spawn(side)
+                self.prepare(side, self._materials)
+
+    def close(self) -> None:
+        self._compiling.close()
+        for worker in self._workers.values():
+            worker.close()
+
+
+class _SideBatches:
+    def __init__(
+        self, worker: BaselineWorker, workload: str, n_sets: int, busy: BusyClock, rng: np.random.Generator
+    ) -> None:
+        self._worker = worker
+        self._workload = workload
+        self._n_sets = n_sets
+        self._busy = busy
+        self._rng = rng
+
+    def batch(self, n: int, expected_s: float) -> float:
+        with self._busy.working():
+            return self._worker.run(self._workload, n, int(self._rng.integers(self._n_sets)))
+
+    def empty(self) -> float:
+        return self._worker.empty()

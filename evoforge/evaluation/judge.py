@@ -1,0 +1,269 @@
+"""The judge: holds the secret inputs, the right answers, the clock and the verdict.
+
+One candidate travels screen → build → verify → quick time → facts; the cheap and deadly steps come
+first. Candidate code runs in runner processes only, the reference and the baselines in processes of
+their own, and none of them beside one another while a time is taken.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from evoforge.core import Candidate, Evaluation, Kind, Params, Signature, Status, Target, Task
+from evoforge.errors import UsageError, WorkerError
+from evoforge.evaluation.admission import Admission, admit
+from evoforge.evaluation.baselines import SIDES, Baselines
+from evoforge.evaluation.build import Builder, Built
+from evoforge.evaluation.busy import BusyClock
+from evoforge.evaluation.material import Known, draw_known, make_material
+from evoforge.evaluation.runner import LEVELS
+from evoforge.evaluation.targets import device_lock
+from evoforge.evaluation.timing import PAUSE_S, paired_block, t_half_width
+from evoforge.evaluation.trial import Stand, Trial, build_all
+from evoforge.evaluation.worker import ReferenceWorker
+
+__all__ = ["Judge"]
+
+_AA_GROUPS = 5
+
+
+class Judge:
+    """Judges kernels for one task on one target. A context manager; `open` before anything else.
+
+    `build` is safe from several threads; everything that measures is for one thread at a time.
+
+    Args:
+        seed: of the weights. Inputs come from secret seeds that nothing else knows.
+        sandbox: strict, basic or none: what runners try for.
+        threads: default the target's.
+        call_limit_s: the least time that one call is granted; slow tasks get 100 × eager.
+
+    Raises:
+        UsageError: an unknown sandbox level.
+        MissingToolError: no C++ compiler.
+    """
+
+    def __init__(
+        self, task: Task, target: Target, *, seed: int, sandbox: str = "basic", threads: int | None = None,
+        call_limit_s: float = 3.0,
+    ) -> None:  # fmt: skip
+        if sandbox not in LEVELS:
+            raise UsageError(f"expected judge.sandbox to be one of {', '.join(LEVELS)}, got {sandbox!r}")
+        self.task = task
+        self.target = target
+        self.baseline_ms: dict[str, dict[str, float | None]] = {}
+        self._seed = seed
+        self._threads = threads or target.threads
+        self._busy = BusyClock()
+        self._rng = np.random.default_rng([seed, secrets.randbits(64)])
+        self._reference: ReferenceWorker | None = None
+        self._baselines = Baselines(
+            task, threads=self._threads, seed=seed, isa=target.isa, busy=self._busy, rng=self._rng
+        )
+        self._stand = Stand(
+            task=task, target=target, sandbox=sandbox, threads=self._threads,
+            builder=Builder(target, sandbox=sandbox, busy=self._busy), baselines=self._baselines, busy=self._busy,
+            rng=self._rng, draw_unseen=self._draw_unseen, call_limit_s=call_limit_s,
+            baseline={workload.name: "eager" for workload in task.workloads},
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends every process and frees the shared memory; safe to call twice."""
+        self._baselines.close()
+        if self._reference is not None:
+            self._reference.close()
+        for material in self._stand.materials.values():
+            material.close()
+        self._stand.materials.clear()
+
+    def open(self) -> None:
+        """Starts reference and baselines, draws the secret inputs; compiling goes on in the background.
+
+        Raises:
+            TaskError: the task cannot be run.
+            UnsupportedError: a tensor kind that is not covered.
+            WorkerError: a process died.
+        """
+        with self._busy.working():
+            self._baselines.spawn("eager")
+            self._reference = self._new_reference()
+            l2_total = int(self.target.fingerprint.get("l2_total_bytes", self.target.l2_bytes * self._threads))
+            for name, signature in self._reference.describe().items():
+                self._stand.materials[name] = make_material(
+                    self._reference, name, signature, self.task.tolerance, self._rng, l2_total_bytes=l2_total
+                )
+            self._baselines.prepare("eager", self._stand.materials)
+            for name, material in self._stand.materials.items():
+                material.eager_s = self._baselines.stopwatch("eager", name).calibrate()
+        self._baselines.prepare("compiled", self._stand.materials)
+
+    @property
+    def signatures(self) -> dict[str, Signature]:
+        return {name: material.signature for name, material in self._stand.materials.items()}
+
+    @property
+    def dropped_families(self) -> dict[str, tuple[str, ...]]:
+        """Per workload the input families on which the task itself fails."""
+        return {name: material.dropped for name, material in self._stand.materials.items()}
+
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds so far in which a compiler, kernel, reference or baseline was at work."""
+        return self._busy.seconds
+
+    def analyse(self, function: str, workload: str) -> Any:
+        """What ``module:function`` says about (eval-mode module, example inputs), run beside the reference."""
+        with self._busy.working():
+            return self._live_reference().analyse(function, workload)
+
+    def admit(self) -> Admission:
+        """Whether the task accepts itself and rejects wrong answers."""
+        with self._busy.working():
+            return admit(
+                self._live_reference(), self.signatures, self.task.tolerance, key=self.task.id, seed=self._seed
+            )
+
+    def set_bounds(self, bounds_ms: Mapping[str, float | None]) -> None:
+        """The physical lower bound of every workload's latency; beyond 1.15 × of it is QUARANTINED."""
+        self._stand.bounds_ms = dict(bounds_ms)
+
+    def set_context(self, traces: Mapping[str, Signature | None], unfused: int | None) -> None:
+        """What facts need from the graph: a shrunken signature per workload, and the unfused intermediates."""
+        self._stand.traces = dict(traces)
+        self._stand.unfused = unfused
+
+    @property
+    def baseline(self) -> dict[str, str]:
+        """Per workload the side that ratios are taken to: eager until `choose_baseline` or an assignment."""
+        return self._stand.baseline
+
+    @baseline.setter
+    def baseline(self, sides: Mapping[str, str]) -> None:
+        self._stand.baseline = dict(sides)
+
+    def compiled_state(self) -> str:
+        """``compiling``, ``ready`` or ``failed: reason``."""
+        return self._baselines.compiled_state()
+
+    def wait_compiled(self, timeout_s: float) -> str:
+        """`compiled_state` after at most `timeout_s`."""
+        return self._baselines.wait_compiled(timeout_s)
+
+    def choose_baseline(self, which: str = "best", *, blocks: int = 7) -> dict[str, str]:
+        """Times eager and compiled and settles `baseline` per workload: ``best``, or the one named.
+
+        Raises:
+            UsageError: compiled was asked for and torch.compile does not work on this task.
+            WorkerError: a baseline process died.
+        """
+        state = self.compiled_state()
+        if which not in ("best", *SIDES):
+            raise UsageError(f"expected baseline to be best, eager or compiled, got {which!r}")
+        if which == "compiled" and state != "ready":
+            raise UsageError(f"expected torch.compile to work, as baseline: compiled asks for, got {state}; use eager")
+        sides = [side for side in SIDES if self._baselines.has(side)]
+        with device_lock(self.target):
+            for name in self._stand.materials:
+                watches = {side: self._baselines.stopwatch(side, name) for side in sides}
+                rows, last = [], None
+                for _ in range(blocks):
+                    times, last = paired_block(watches, self._rng, last)
+                    rows.append(times)
+                medians: dict[str, float | None] = dict.fromkeys(SIDES)
+                medians.update({side: statistics.median(row[side] for row in rows) for side in sides})
+                self.baseline_ms[name] = medians
+                fastest = min(sides, key=lambda side: medians[side] or math.inf)
+                self.baseline[name] = fastest if which == "best" else which
+        return dict(self.baseline)
+
+    def build(self, candidate: Candidate, params: Params) -> dict[str, Built]:
+        """The candidate built for every workload, from the cache where it is there; thread-safe."""
+        return build_all(self._stand, candidate, {**candidate.space.defaults(), **params})
+
+    def verify(self, candidate: Candidate, params: Params) -> Evaluation:
+        """Screen, build and verification only: UNMEASURED when it is right."""
+        return Trial(self._stand, candidate, params, Kind.TRIAL).run(lambda trial: trial.verdict(Status.UNMEASURED))
+
+    def trial(
+        self, candidate: Candidate, params: Params, *, blocks: int = 4, prune_below: float | None = None,
+        wanted_facts: bool = True,
+    ) -> Evaluation:  # fmt: skip
+        """One budgeted evaluation, on every workload.
+
+        Args:
+            params: overlay the candidate's defaults.
+            blocks: paired blocks per workload, against `baseline`. A kernel so slow that they take
+                more than 8 s gets fewer.
+            prune_below: log2 speed-up; a kernel significantly below it after four blocks, or eight
+                times slower after one, ends PRUNED without facts.
+        """
+        return Trial(self._stand, candidate, params, Kind.TRIAL).run(
+            lambda trial: trial.quick(blocks, prune_below, wanted_facts)
+        )
+
+    def confirm(
+        self, candidate: Candidate, params: Params, *, processes: int = 5, blocks_per_process: int = 2,
+        sides: Sequence[str] = ("baseline",), kind: Kind = Kind.CONFIRM,
+    ) -> Evaluation:  # fmt: skip
+        """Measured again over fresh runner processes, after verification on an input set nobody has seen.
+
+        Args:
+            sides: ``baseline``, ``eager``, ``compiled``; those that cannot run are left out.
+        """
+        return Trial(self._stand, candidate, params, kind).run(
+            lambda trial: trial.thorough(processes, blocks_per_process, sides), unseen=True
+        )
+
+    def aa_margin(self) -> float:
+        """Noise of this task on this machine: the log2 half-width of a 95% interval of A against A.
+
+        The baseline against itself, in as many groups of two blocks as a confirmation has processes;
+        the worst workload counts.
+        """
+        widths = []
+        with device_lock(self.target):
+            for name in self._stand.materials:
+                watch = self._baselines.stopwatch(self.baseline[name], name)
+                groups = []
+                for _ in range(_AA_GROUPS):
+                    ratios = []
+                    for _ in range(2):
+                        time.sleep(PAUSE_S)
+                        first = watch.batch_ms()
+                        time.sleep(PAUSE_S)
+                        ratios.append(math.log2(first / watch.batch_ms()))
+                    groups.append(statistics.median(ratios))
+                widths.append(t_half_width(groups))
+        return max(widths)
+
+    def _new_reference(self) -> ReferenceWorker:
+        return ReferenceWorker(self.task, threads=self._threads, seed=self._seed, isa=self.target.isa)
+
+    def _live_reference(self) -> ReferenceWorker:
+        if self._reference is None:
+            raise UsageError("expected an open judge; call open() first")
+        return self._reference
+
+    def _draw_unseen(self, name: str) -> Known:
+        """A new secret set with its reference; a dead reference process is started again for the next."""
+        reference = self._live_reference()
+        try:
+            with self._busy.working():
+                return draw_known(reference, name, self._rng)
+        except WorkerError:
+            reference.close()
+            self._reference = self._new_reference()
+            raise

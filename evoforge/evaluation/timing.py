@@ -1,0 +1,169 @@
+"""Time from outside: batches, paired blocks and the statistics of their ratios.
+
+time = (T(n) − T₀) / n, with T₀ the median round trip of an empty batch, n random and the batch 10 ms
+or longer. The slope (T(2n) − T(n)) / n is not used: a kernel that can read n dawdles in the short
+batch and looks six times faster than it is. That T(2n)/2n agrees with T(n)/n is a check of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from evoforge.core import Signature
+
+__all__ = [
+    "PAUSE_S",
+    "Batches",
+    "Stopwatch",
+    "paired_block",
+    "ring_size",
+    "significantly_below",
+    "t_half_width",
+    "t_lower",
+]
+
+PAUSE_S = 0.010
+"""Between batches of different processes: an OpenMP pool that still spins makes the next one 2.4× slower."""
+
+_BATCH_S = 0.010
+_MAX_CALLS = 1 << 20
+_EMPTIES = 7
+_AGREE_LOG2 = 0.32  # 25%: far above noise that strikes six times in a row, far below what dawdling must gain
+_AGREE_TRIES = 6
+_RING_SETS = 64
+_RING_BYTES = 1 << 30
+
+
+class Batches(Protocol):
+    """Something that runs n calls and says how many seconds that took, by the judge's clock."""
+
+    def batch(self, n: int, expected_s: float) -> float: ...
+
+    def empty(self) -> float: ...
+
+
+class Stopwatch:
+    """Times one side: finds T₀ and a fitting n, then gives milliseconds per call, batch by batch."""
+
+    def __init__(self, side: Batches, rng: np.random.Generator) -> None:
+        self._side = side
+        self._rng = rng
+        self._overhead_s = 0.0
+        self._call_s = 0.0
+
+    def calibrate(self) -> float:
+        """Measures T₀, warms up and estimates; returns the estimate in seconds per call."""
+        self._overhead_s = statistics.median(self._side.empty() for _ in range(_EMPTIES))
+        self._call_s = self._net(1)
+        n = 1
+        while True:
+            spent = self._net(n)
+            self._call_s = max(spent / n, 1e-9)
+            if spent >= _BATCH_S / 4 or n >= _MAX_CALLS:
+                return self._call_s
+            n = min(_MAX_CALLS, max(2 * n, min(16 * n, math.ceil(_BATCH_S / 3 / self._call_s))))
+
+    def batch_ms(self) -> float:
+        """Milliseconds per call of one batch of at least 10 ms and a random number of calls."""
+        spent, n = 0.0, 1
+        for _ in range(4):
+            n = self._calls()
+            spent = self._net(n)
+            self._call_s = max(spent / n, 1e-9)
+            if spent >= _BATCH_S or n >= _MAX_CALLS:
+                break
+        return max(spent / n * 1e3, 1e-9)
+
+    def agrees(self) -> bool:
+        """Whether twice the calls take twice the time; noise gets several chances, a cheat none.
+
+        Noise errs in both directions. A kernel that is slower, or faster, in long batches errs in one.
+        """
+        gaps: list[float] = []
+        for _ in range(_AGREE_TRIES):
+            n = self._calls()
+            single, double = self._net(n) / n, self._net(2 * n) / (2 * n)
+            gaps.append(math.log2(double / single))
+            if abs(gaps[-1]) <= _AGREE_LOG2 or gaps[-1] * gaps[0] < 0:
+                return True
+        return False
+
+    def _calls(self) -> int:
+        wanted = _BATCH_S / self._call_s * self._rng.uniform(1.05, 1.4)
+        return int(min(_MAX_CALLS, max(1, math.ceil(wanted))))
+
+    def _net(self, n: int) -> float:
+        return max(self._side.batch(n, n * self._call_s) - self._overhead_s, 1e-9)
+
+
+def paired_block(
+    sides: Mapping[str, Stopwatch], rng: np.random.Generator, last: str | None = None
+) -> tuple[dict[str, float], str]:
+    """One batch of every side, in random order, with a pause wherever the process changes.
+
+    Args:
+        last: the side that ran before this block; None pauses before the first one too.
+
+    Returns:
+        Milliseconds per call by side, and the side that ran last.
+    """
+    times: dict[str, float] = {}
+    for name in rng.permutation(sorted(sides)):
+        if name != last:
+            time.sleep(PAUSE_S)
+        times[str(name)] = sides[str(name)].batch_ms()
+        last = str(name)
+    assert last is not None
+    return times, last
+
+
+def ring_size(signature: Signature, l2_total_bytes: int) -> int:
+    """How many input sets a warm measurement rotates through: eight times the L2, at least 2.
+
+    At most 64, and no more than 1 GiB in all.
+    """
+    size = max(signature.input_bytes, 1)
+    return max(2, min(math.ceil(8 * l2_total_bytes / size), _RING_SETS, _RING_BYTES // size))
+
+
+def t_lower(values: Sequence[float], confidence: float = 0.95) -> float:
+    """One-sided lower Student-t bound of the mean; −inf for fewer than two values."""
+    if len(values) < 2:
+        return -math.inf
+    from scipy.stats import t
+
+    spread = statistics.stdev(values) / math.sqrt(len(values))
+    return statistics.fmean(values) - float(t.ppf(confidence, len(values) - 1)) * spread
+
+
+def t_half_width(values: Sequence[float], confidence: float = 0.95) -> float:
+    """Half the width of the two-sided Student-t interval of the mean; inf for fewer than two values."""
+    if len(values) < 2:
+        return math.inf
+    return statistics.fmean(values) - t_lower(values, 0.5 + confidence / 2)
+
+
+def significantly_below(values: Sequence[float], threshold: float) -> bool:
+    """One-sided Wilcoxon signed-rank test at 0.1, exact: are the values below `threshold`?
+
+    Four values below it give p = 1/16, so four paired blocks are enough to prune. Ties in rank count
+    by their order, zeros are left out. (Wilcoxon 1945; the level is Optuna's WilcoxonPruner's.)
+    """
+    gaps = sorted((value - threshold for value in values if value != threshold), key=abs)
+    if len(gaps) < 4:
+        return False
+    above = sum(rank for rank, gap in enumerate(gaps, 1) if gap > 0)
+    # How many of the 2^n sign patterns have a rank sum of at most `above`.
+    ways: list[int] = [1]
+    for rank in range(1, len(gaps) + 1):
+        longer = ways + [0] * rank
+        for at, count in enumerate(ways):
+            longer[at + rank] += count
+        ways = longer
+    return bool(sum(ways[: above + 1]) < 0.1 * 2 ** len(gaps))

@@ -1,0 +1,113 @@
+"""One kernel on one workload: is it right, and does it keep the rules?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from evoforge.core import Status, Tolerance
+from evoforge.evaluation.check import Samples, check_outputs, damaged_slack, poison, poison_slack, same_bits
+from evoforge.evaluation.material import Known, Material
+from evoforge.evaluation.runner import KernelFault, Runner
+from evoforge.evaluation.shared import SharedTensors
+
+__all__ = ["SampledBatches", "Verified", "WrongOutput", "verify"]
+
+_FILLS = (0xFF, 0x3F)  # as float32: NaN, and 0.747
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What verification found in a kernel that passed it."""
+
+    max_error: float
+    deterministic: bool
+
+
+def verify(
+    runner: Runner, known: Sequence[Known], outputs: tuple[SharedTensors, SharedTensors], tolerance: Tolerance, *,
+    limit_s: float, repeats: int = 2,
+) -> Verified:  # fmt: skip
+    """Runs every known set once, the first one `repeats` times, over poison that differs each time.
+
+    `runner` must have been made with the sets of `known`, in this order.
+
+    Raises:
+        KernelFault: WRONG, OUT_OF_BOUNDS, or how the kernel failed.
+    """
+    max_error, deterministic = 0.0, True
+    for turn in range(repeats):
+        variant = turn & 1
+        max_error = max(max_error, _one(runner, known[0], 0, outputs, variant, tolerance, limit_s))
+        if turn and not same_bits(*outputs):
+            deterministic = False
+    for index, item in enumerate(known[1:], 1):
+        max_error = max(max_error, _one(runner, item, index, outputs, index & 1, tolerance, limit_s))
+    return Verified(max_error, deterministic)
+
+
+def _one(
+    runner: Runner, known: Known, index: int, outputs: tuple[SharedTensors, SharedTensors], variant: int,
+    tolerance: Tolerance, limit_s: float,
+) -> float:  # fmt: skip
+    """One call on set `index` into output buffer `variant`; returns its max error."""
+    written = outputs[variant]
+    poison(written, variant)
+    poison_slack(known.inputs, variant)
+    runner.run(1, index, buffer=variant, fill=_FILLS[variant], timeout_s=limit_s)
+    damaged = damaged_slack(written, variant)
+    if damaged:
+        raise KernelFault(Status.OUT_OF_BOUNDS, damaged)
+    found = check_outputs(written, known.reference, tolerance)
+    if not found.passed:
+        where = "" if known.family == "given" else f" on inputs of family {known.family!r}"
+        raise WrongOutput(found.reason + where, found.max_error)
+    return found.max_error
+
+
+class WrongOutput(KernelFault):
+    """WRONG, with how far off it was."""
+
+    def __init__(self, reason: str, max_error: float) -> None:
+        super().__init__(Status.WRONG, reason)
+        self.max_error = max_error
+
+
+class SampledBatches:
+    """A runner over the timing ring whose every batch is verified at secret random elements."""
+
+    def __init__(
+        self, runner: Runner, material: Material, tolerance: Tolerance, rng: np.random.Generator, *, limit_s: float
+    ) -> None:
+        self._runner = runner
+        self._material = material
+        self._tolerance = tolerance
+        self._rng = rng
+        self._limit_s = limit_s
+
+    def empty(self) -> float:
+        return self._runner.empty()
+
+    def batch(self, n: int, expected_s: float) -> float:
+        """Seconds for n calls that end on set 1, or on set 0: those whose right answer is known.
+
+        Raises:
+            KernelFault: the batch failed, took too long, or a sampled element is not right.
+        """
+        sets = len(self._material.ring)
+        last = int(self._rng.integers(2))
+        start = (last - (n - 1)) % sets
+        samples = [Samples(outputs, self._rng) for outputs in self._material.outputs]
+        seconds = self._runner.run(n, start, timeout_s=self._limit_s + 20 * expected_s)
+        self._check(samples[(n - 1) & 1], last)
+        before = (last - 1) % sets
+        if n > 1 and before < 2:
+            self._check(samples[n & 1], before)
+        return seconds
+
+    def _check(self, samples: Samples, index: int) -> None:
+        found = samples.check(self._material.pool[index].reference, self._tolerance)
+        if not found.passed:
+            raise WrongOutput(found.reason, found.max_error)

@@ -1,0 +1,286 @@
+"""What a graph costs at least, and a smaller workload whose memory behaviour tells the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from evoforge.core import DTYPES, Signature, TensorSpec
+from evoforge.lowering.index import names, plain_axis
+from evoforge.lowering.ir import (
+    Affine,
+    FloorDiv,
+    Graph,
+    Guard,
+    Indirect,
+    Load,
+    Mod,
+    Op,
+    Position,
+    Stage,
+    loads,
+    rewrite,
+)
+from evoforge.lowering.simplify import dtype_of, extents_of
+
+__all__ = ["flops", "trace_signature"]
+
+_FLOATS = ("f32", "f64")
+_MOST_POINTS = 1 << 20  # of a guard's domain that are looked at one by one
+_SMALLEST = 4  # a shrunken size
+_MOST_STEPS = 1 << 26  # points of the largest stage in an instrumented run
+
+
+# floating-point operations
+
+
+def flops(graph: Graph) -> dict[str, float]:
+    """Working dtype → floating-point operations of all stages; a transcendental counts as one.
+
+    Distinct subexpressions of a stage count once per point of its domain, a reduction one more per
+    point (two for pairs such as Welford's). Where a guarded product is zero no work is counted, so
+    padding and transposed convolutions cost what an implementation has to do.
+    """
+    total: dict[str, float] = {}
+    for stage in graph.stages:
+        points = float(math.prod(extents_of(stage).values()))
+        if stage.monoid == "sum":
+            points *= _share_inside(stage)
+        for node in _distinct(stage.body):
+            dtype = dtype_of(node.args[0], graph.tensors) if node.dtype == "bool" else node.dtype
+            if dtype in _FLOATS:
+                total[dtype] = total.get(dtype, 0.0) + points
+        dtype = dtype_of(stage.body, graph.tensors)
+        if stage.monoid is not None and dtype in _FLOATS:
+            each = {"welford": 4, "maxsum": 3}.get(stage.monoid, 1)
+            total[dtype] = total.get(dtype, 0.0) + each * points
+    return total
+
+
+def _distinct(body: Any) -> set[Op]:
+    found: set[Op] = set()
+
+    def visit(node: Any) -> Any:
+        if isinstance(node, Op):
+            found.add(node)
+        return node
+
+    rewrite(body, visit)
+    return found
+
+
+def _share_inside(stage: Stage) -> float:
+    """The part of the domain in which every load guarded to zero is inside; 1 if too large to tell."""
+    factors: list[Any] = []
+    pending = [stage.body]
+    while pending:  # only through products: elsewhere a zero does not make the point idle
+        node = pending.pop()
+        if isinstance(node, Op) and node.name == "mul":
+            pending += node.args
+        elif isinstance(node, Load) and node.other == 0:
+            factors += node.guards
+    share, extents = 1.0, extents_of(stage)
+    for group in _by_common_axes(list(dict.fromkeys(factors))):
+        share *= _share_of(group, extents)
+    return share
+
+
+def _by_common_axes(guards: list[Guard]) -> list[list[Guard]]:
+    groups: list[tuple[set[str], list[Guard]]] = []
+    for guard in guards:
+        used, members = names(guard.arg), [guard]
+        for other in [group for group in groups if group[0] & used]:
+            groups.remove(other)
+            used, members = used | other[0], [*members, *other[1]]
+        groups.append((used, members))
+    return [members for _, members in groups]
+
+
+def _share_of(guards: list[Guard], extents: Mapping[str, int]) -> float:
+    used = sorted(set().union(*(names(guard.arg) for guard in guards)))
+    size = math.prod(extents[name] for name in used)
+    if size > _MOST_POINTS or size == 0 or any(_reads_memory(guard) for guard in guards):
+        return 1.0
+    grid = np.meshgrid(*(np.arange(extents[name]) for name in used), indexing="ij", sparse=True)
+    at = dict(zip(used, grid, strict=True))
+    inside = np.ones([extents[name] for name in used], bool)
+    for guard in guards:
+        value = _evaluate(guard.arg, at)
+        inside &= value >= 0 if guard.kind == "ge0" else value % guard.modulus == 0
+    return float(inside.mean())
+
+
+def _reads_memory(node: Any) -> bool:
+    return "Indirect(" in repr(node)
+
+
+def _evaluate(a: Affine, at: Mapping[str, Any]) -> Any:
+    total: Any = a.const
+    for factor, atom in a.terms:
+        assert not isinstance(atom, Indirect)
+        if isinstance(atom, str):
+            part = at[atom]
+        else:
+            inner = _evaluate(atom.arg, at)
+            part = inner // atom.by if isinstance(atom, FloorDiv) else inner % atom.by
+        total = total + factor * part
+    return total
+
+
+# a smaller workload
+
+Node = tuple[str, str, Any]
+
+
+@dataclass
+class _Classes:
+    """Dimensions and axes that must have the same size, as a union-find forest."""
+
+    parent: dict[Node, Node] = field(default_factory=dict)
+    size: dict[Node, int] = field(default_factory=dict)
+    pinned: set[Node] = field(default_factory=set)
+    reduced: set[Node] = field(default_factory=set)
+
+    def add(self, node: Node, size: int) -> None:
+        self.parent[node] = node
+        self.size[node] = size
+
+    def root(self, node: Node) -> Node:
+        while self.parent[node] != node:
+            self.parent[node] = self.parent[self.parent[node]]
+            node = self.parent[node]
+        return node
+
+    def link(self, a: Node, b: Node) -> None:
+        if self.size[a] != self.size[b]:  # part of a dimension: both keep their sizes
+            self.pinned |= {a, b}
+            return
+        self.parent[self.root(a)] = self.root(b)
+
+    def roots_of(self, nodes: set[Node]) -> set[Node]:
+        return {self.root(node) for node in nodes}
+
+
+def _classes(graph: Graph) -> _Classes:
+    found = _Classes()
+    for tensor in graph.tensors.values():
+        for dim, size in enumerate(tensor.shape):
+            found.add(("tensor", tensor.name, dim), size)
+    for stage in graph.stages:
+        for name, extent in extents_of(stage).items():
+            found.add(("stage", stage.name, name), extent)
+        found.reduced |= {("stage", stage.name, a.name) for a in stage.reduction}
+    for stage in graph.stages:
+        order = stage.order or tuple(a.name for a in stage.axes)
+        for output in stage.outputs:
+            for dim, name in enumerate(order if output else ()):
+                found.link(("tensor", str(output), dim), ("stage", stage.name, name))
+        _link_loads(found, graph, stage)
+    return found
+
+
+def _link_loads(found: _Classes, graph: Graph, stage: Stage) -> None:
+    for load in loads(stage.body):
+        guarded = set().union(*(names(guard.arg) for guard in load.guards)) if load.guards else set()
+        for dim, index in enumerate(load.index):
+            node: Node = ("tensor", load.tensor, dim)
+            name = plain_axis(index)
+            if name is not None and name not in guarded:
+                found.link(node, ("stage", stage.name, name))
+            elif graph.tensors[load.tensor].shape[dim] > 1:
+                found.pinned |= {node} | {("stage", stage.name, one) for one in names(index)}
+        found.pinned |= {("stage", stage.name, one) for one in guarded}
+    for name in _positions(stage.body):
+        found.pinned.add(("stage", stage.name, name))
+
+
+def _positions(body: Any) -> set[str]:
+    used: set[str] = set()
+
+    def visit(node: Any) -> Any:
+        nonlocal used
+        if isinstance(node, Position | FloorDiv | Mod):
+            used |= names(node)
+        return node
+
+    rewrite(body, visit)
+    return used
+
+
+def trace_signature(graph: Graph, signature: Signature, l2_bytes: int) -> Signature | None:
+    """A smaller signature of the same task for an instrumented run; `signature` itself if it is small.
+
+    Sizes that no reduction runs over (batch sizes) are halved, largest first, until the largest
+    tensor is about twice `l2_bytes`, so that a second sweep over it would still miss the cache.
+    Rows keep their length, unless the graph has nothing but a full reduction. Contiguous tensors
+    stay contiguous. None if the task cannot be made small enough to be traced.
+    """
+    limit = 2 * l2_bytes
+    specs = {spec.name: spec for spec in (*signature.inputs, *signature.constants, *signature.outputs)}
+    found = _classes(graph)
+    pinned, reduced = found.roots_of(found.pinned), found.roots_of(found.reduced)
+    sizes = {root: found.size[root] for root in {found.root(node) for node in found.parent}}
+    free = [root for root in sizes if root not in pinned and sizes[root] >= 2 * _SMALLEST]
+    batch = [root for root in free if root not in reduced]
+    allowed = set(batch) if batch else set(free)
+    for _ in range(64):
+        heavy = _heaviest(graph, found, sizes, limit)
+        if heavy is None:
+            return _resized(signature, specs, found, sizes)
+        useful = [root for root in heavy if root in allowed and sizes[root] >= 2 * _SMALLEST]
+        if not useful:
+            break
+        largest = max(useful, key=lambda root: (sizes[root], repr(root)))
+        sizes[largest] = -(-sizes[largest] // 2)
+    small_enough = _heaviest(graph, found, sizes, 8 * limit) is None
+    return _resized(signature, specs, found, sizes) if small_enough else None
+
+
+def _heaviest(graph: Graph, found: _Classes, sizes: Mapping[Node, int], limit: int) -> set[Node] | None:
+    """The classes of the largest tensor above `limit` bytes, or of the largest stage that is too long."""
+    by_tensor = []
+    for tensor in graph.tensors.values():
+        if tensor.kind != "tmp":
+            roots = [found.root(("tensor", tensor.name, dim)) for dim in range(len(tensor.shape))]
+            nbytes = math.prod(sizes[root] for root in roots) * DTYPES[tensor.dtype]
+            by_tensor.append((nbytes, tensor.name, set(roots)))
+    nbytes, _, roots_of = max(by_tensor, key=lambda row: row[:2], default=(0, "", set()))
+    if nbytes > limit:
+        return roots_of
+    for stage in graph.stages:
+        own = [found.root(("stage", stage.name, name)) for name in extents_of(stage)]
+        if math.prod(sizes[root] for root in own) > _MOST_STEPS:
+            return set(own)
+    return None
+
+
+def _resized(
+    signature: Signature, specs: Mapping[str, TensorSpec], found: _Classes, sizes: Mapping[Node, int]
+) -> Signature:
+    def resize(spec: TensorSpec) -> TensorSpec:
+        shape = tuple(
+            sizes[found.root(("tensor", spec.name, dim))] if ("tensor", spec.name, dim) in found.parent else size
+            for dim, size in enumerate(spec.shape)
+        )
+        return spec if shape == spec.shape else replace(spec, shape=shape, stride=_strides(spec, shape))
+
+    inputs, constants, outputs = (
+        tuple(resize(specs[spec.name]) for spec in group)
+        for group in (signature.inputs, signature.constants, signature.outputs)
+    )
+    return Signature(inputs, constants, outputs)
+
+
+def _strides(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Dense in the same order of dimensions; a stride of 0 (expanded) stays 0."""
+    order = sorted(range(len(shape)), key=lambda dim: (spec.stride[dim], -dim))
+    made, step = [0] * len(shape), 1
+    for dim in order:
+        if spec.stride[dim] or spec.shape[dim] == 1:
+            made[dim] = step
+            step *= max(shape[dim], 1)
+    return tuple(made)

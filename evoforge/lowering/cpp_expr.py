@@ -1,0 +1,281 @@
+"""Expressions as C++, scalar or vector: one printer for both, since `evo::` functions are overloaded.
+
+In vector code a subexpression that does not depend on the lane axis stays scalar and is broadcast
+where the other operand is a vector. Halves are computed in float; 16-bit casts inside an expression
+round nothing (the reference is computed in float as well).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from evoforge.errors import UnsupportedError
+from evoforge.lowering.domain import Access, Node
+from evoforge.lowering.index import names as axes_of
+from evoforge.lowering.ir import (
+    Affine, Cast, Const, Expr, FloorDiv, Guard, Load, Mod, Op, Position, Tensor, Where,
+)  # fmt: skip
+
+__all__ = ["CTYPES", "Context", "Value", "affine_text", "can_vectorise", "computed", "print_expr"]
+
+CTYPES = {
+    "f32": "float", "f64": "double", "f16": "evo::f16", "bf16": "evo::bf16", "i8": "int8_t", "u8": "uint8_t",
+    "i16": "int16_t", "i32": "int32_t", "i64": "int64_t", "bool": "bool",
+}  # fmt: skip
+_FLOATS = ("f32", "f16", "bf16")
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
+}  # fmt: skip
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def computed(dtype: str) -> str:
+    """The dtype that values of `dtype` are computed in: halves in f32."""
+    return "f32" if dtype in _FLOATS else dtype
+
+
+@dataclass(frozen=True)
+class Value:
+    """C++ text, whether it is a vector, and its dtype as computed."""
+
+    text: str
+    vector: bool
+    dtype: str
+    atom: bool = True
+
+
+@dataclass
+class Context:
+    """What an expression is printed with.
+
+    `load` prints an access to memory as a pointer expression; `known` holds tensors that are values
+    already; `axes` gives the text of an axis (an axis that is missing was collapsed into another);
+    `invert` names values whose reciprocal is at hand.
+    """
+
+    vector: bool
+    lane: str
+    lane_text: str
+    tensors: Mapping[str, Tensor]
+    pointers: Mapping[str, str]
+    offset: Callable[[Access], str]
+    axis: Callable[[str], str]
+    node: Node | None = None
+    known: dict[str, Value] = field(default_factory=dict)
+    reciprocals: dict[str, str] = field(default_factory=dict)
+    shared: dict[tuple[str, str], Value] = field(default_factory=dict)
+    stored_as: Mapping[str, str] = field(default_factory=dict)
+
+
+def affine_text(index: Affine, ctx: Context) -> str:
+    parts: list[str] = []
+    for factor, atom in index.terms:
+        text = _atom_text(atom, ctx)
+        parts.append(text if factor == 1 else f"{factor} * {text}" if factor >= 0 else f"({factor}) * {text}")
+    if index.const or not parts:
+        parts.append(str(index.const))
+    return " + ".join(parts).replace("+ -", "- ")
+
+
+def _atom_text(atom: Any, ctx: Context) -> str:
+    if isinstance(atom, str):
+        return ctx.axis(atom)
+    if isinstance(atom, FloorDiv):
+        return f"evo::floordiv<int64_t>({affine_text(atom.arg, ctx)}, {atom.by})"
+    if isinstance(atom, Mod):
+        return f"evo::mod<int64_t>({affine_text(atom.arg, ctx)}, {atom.by})"
+    return f"(int64_t)({print_expr(atom.value, ctx).text})"
+
+
+def depends(node: Any, lane: str, accesses: Mapping[Load, Access]) -> bool:
+    """Whether an expression varies along the lane axis (values of other stages: by their loads)."""
+    return lane in axes_of(node)
+
+
+def can_vectorise(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether `expr` can be computed for a vector of neighbours along `lane`."""
+    if lane not in axes_of(expr):
+        return True
+    if isinstance(expr, Load):
+        access = node.accesses[expr]
+        if access.terms is None or any(lane in axes_of(guard.arg) for guard in expr.guards):
+            return False
+        dtype = tensors[expr.tensor].dtype
+        return dtype in _FLOATS or (dtype == "bool" and access.step(lane) == 1)
+    if isinstance(expr, Op):
+        kinds = [expr.dtype, *(_dtype(arg, tensors) for arg in expr.args)]
+        return all(k in (*_FLOATS, "bool") for k in kinds) and all(can_vectorise(a, lane, node, tensors) for a in expr.args)
+    if isinstance(expr, Cast):
+        kinds = [expr.dtype, _dtype(expr.arg, tensors)]
+        return all(k in (*_FLOATS, "bool") for k in kinds) and can_vectorise(expr.arg, lane, node, tensors)
+    if isinstance(expr, Where):
+        parts = (expr.condition, expr.then, expr.other)
+        return expr.dtype in (*_FLOATS, "bool") and all(can_vectorise(part, lane, node, tensors) for part in parts)
+    return False
+
+
+def _dtype(expr: Expr, tensors: Mapping[str, Tensor]) -> str:
+    if isinstance(expr, Load):
+        return tensors[expr.tensor].dtype
+    if isinstance(expr, Op) and expr.name in (*_COMPARISONS, "isnan", "isinf", "not"):
+        return "bool" if expr.name != "not" else expr.dtype
+    return expr.dtype
+
+
+def _literal(value: Any, dtype: str) -> str:
+    dtype = computed(dtype)
+    if dtype == "bool":
+        return "true" if value else "false"
+    if dtype not in ("f32", "f64"):
+        return f"{CTYPES[dtype]}({int(value)})"
+    number = float(value)
+    suffix = "f" if dtype == "f32" else ""
+    if math.isnan(number):
+        return "EVO_NAN" if suffix else "(double)EVO_NAN"
+    if math.isinf(number):
+        text = "EVO_INF" if number > 0 else "-EVO_INF"
+        return text if suffix else f"(double)({text})"
+    text = repr(number)
+    return f"{text}{suffix}"
+
+
+def _as_vector(value: Value) -> str:
+    if value.vector:
+        return value.text
+    if value.dtype == "bool":
+        return f"evo::broadcast(-(int32_t)({value.text}))"
+    return f"evo::broadcast({value.text})"
+
+
+def _wrapped(value: Value) -> str:
+    return value.text if value.atom else f"({value.text})"
+
+
+def print_expr(expr: Expr, ctx: Context) -> Value:
+    """`expr` in `ctx`.
+
+    Raises:
+        UnsupportedError: an operator that has no C++ here.
+    """
+    if isinstance(expr, Const):
+        return Value(_literal(expr.value, expr.dtype), False, computed(expr.dtype))
+    if isinstance(expr, Position):
+        return Value(f"{CTYPES[computed(expr.dtype)]}({affine_text(expr.index, ctx)})", False, computed(expr.dtype))
+    if isinstance(expr, Load):
+        return _load(expr, ctx)
+    if isinstance(expr, Cast):
+        return _cast(print_expr(expr.arg, ctx), computed(expr.dtype))
+    if isinstance(expr, Where):
+        return _select(print_expr(expr.condition, ctx), print_expr(expr.then, ctx), print_expr(expr.other, ctx), computed(expr.dtype))
+    return _operation(expr, ctx)
+
+
+def _load(load: Load, ctx: Context) -> Value:
+    dtype = computed(ctx.tensors[load.tensor].dtype)
+    known = ctx.known.get(load.tensor)
+    if known is not None and not load.guards:
+        return known
+    assert ctx.node is not None
+    access = ctx.node.accesses[load]
+    where = ctx.offset(access) if access.terms is not None else _address(load, ctx)
+    shared = ctx.shared.get((load.tensor, where))
+    if shared is not None and not load.guards:
+        return shared
+    pointer = ctx.pointers[load.tensor]
+    step = access.step(ctx.lane) if access.terms is not None else None
+    vector = ctx.vector and ctx.lane in axes_of(load)
+    place = pointer if where == "0" else f"{pointer} + {where}"
+    if vector and step == 1:
+        value = Value(f"evo::load({place}, n)", True, dtype)
+    elif vector:
+        value = Value(f"evo::gather({place}, {_step_text(access, ctx)}, n)", True, dtype)
+    elif ctx.tensors[load.tensor].dtype in ("f16", "bf16") and load.tensor not in ctx.stored_as:
+        value = Value(f"float({pointer}[{where}])", False, dtype)
+    else:
+        value = Value(f"{pointer}[{where}]", False, dtype)
+    if load.guards:
+        condition = " && ".join(_guard(guard, ctx) for guard in load.guards)
+        other = Value(_literal(load.other, dtype), False, dtype)
+        text = f"({condition} ? {_as_vector(value) if vector else value.text} : {_as_vector(other) if vector else other.text})"
+        return Value(text, vector, dtype)
+    return value
+
+
+def _step_text(access: Access, ctx: Context) -> str:
+    size = dict(access.terms or ())[ctx.lane]
+    return ctx.offset(Access(access.tensor, ((ctx.lane, size),), 0)).replace(ctx.lane_text, "1").replace("1 * ", "").replace(" * 1", "")
+
+
+def _address(load: Load, ctx: Context) -> str:
+    parts = []
+    steps = ctx.tensors[load.tensor].stride
+    for index, step in zip(load.index, steps, strict=True):
+        text = affine_text(index, ctx)
+        if text != "0":
+            parts.append(text if step == 1 else f"({text}) * {step}")
+    return " + ".join(parts) or "0"
+
+
+def _guard(guard: Guard, ctx: Context) -> str:
+    text = affine_text(guard.arg, ctx)
+    return f"{text} >= 0" if guard.kind == "ge0" else f"evo::mod<int64_t>({text}, {guard.modulus}) == 0"
+
+
+def _cast(value: Value, dtype: str) -> Value:
+    if value.dtype == dtype:
+        return value
+    if dtype == "bool":
+        return Value(f"{_wrapped(value)} != 0", value.vector, dtype, False)
+    if value.vector:  # bool → float
+        return Value(f"evo::select({value.text}, evo::broadcast(1.f), evo::vec{{}})", True, dtype)
+    return Value(f"{CTYPES[dtype]}({value.text})", False, dtype)
+
+
+def _select(condition: Value, then: Value, other: Value, dtype: str) -> Value:
+    vector = condition.vector or then.vector or other.vector
+    if vector:
+        return Value(f"evo::select({condition.text}, {_as_vector(then)}, {_as_vector(other)})", True, dtype)
+    return Value(f"{_wrapped(condition)} ? {_wrapped(then)} : {_wrapped(other)}", False, dtype, False)
+
+
+def _operation(op: Op, ctx: Context) -> Value:
+    if op.name == "pow" and isinstance(op.args[1], Const):
+        short = {2.0: "square", 3.0: "cube", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}.get(float(op.args[1].value))
+        if short and (computed(op.dtype) in ("f32", "f64") or short in ("square", "cube")):
+            value = print_expr(op.args[0], ctx)
+            return Value(f"evo::{short}({value.text})", value.vector, computed(op.dtype))
+    args = [print_expr(arg, ctx) for arg in op.args]
+    vector = any(arg.vector for arg in args)
+    dtype = "bool" if op.name in (*_COMPARISONS, "isnan", "isinf") else computed(op.dtype)
+    if op.name == "div" and isinstance(op.args[1], Load) and op.args[1].tensor in ctx.reciprocals and dtype == "f32":
+        return Value(f"{_wrapped(args[0])} * {ctx.reciprocals[op.args[1].tensor]}", vector, dtype, False)
+    if op.name in _INFIX:
+        left, right = args
+        if dtype == "bool" and left.vector != right.vector and "bool" in (left.dtype, right.dtype):
+            return Value(f"{_as_vector(left)} {_INFIX[op.name]} {_as_vector(right)}", vector, dtype, False)
+        if op.name == "div" and dtype not in ("f32", "f64"):
+            return Value(f"{_wrapped(left)} / {_wrapped(right)}", vector, dtype, False)
+        return Value(f"{_wrapped(left)} {_INFIX[op.name]} {_wrapped(right)}", vector, dtype, False)
+    if op.name == "neg":
+        return Value(f"-{_wrapped(args[0])}", vector, dtype, False)
+    if op.name == "not":
+        sign = "!" if args[0].dtype == "bool" else "~"
+        return Value(f"{sign}{_wrapped(args[0])}", vector, dtype, False)
+    texts = [_as_vector(arg) if vector else arg.text for arg in args]
+    if not vector and len(args) == 2:
+        texts = [arg.text if arg.dtype == dtype else f"{CTYPES[dtype]}({arg.text})" for arg in args]
+    if op.name in _FUNCTIONS:
+        return Value(f"evo::{op.name}({', '.join(texts)})", vector, dtype)
+    raise UnsupportedError(f"expected an operator with a C++ form, got {op.name}; leave that part out of the task")
+
+
+_FUNCTIONS = (
+    "abs", "sqrt", "rsqrt", "reciprocal", "exp", "expm1", "exp2", "log", "log1p", "log2", "sin", "cos", "tan", "asin",
+    "acos", "atan", "sinh", "cosh", "tanh", "erf", "sigmoid", "floor", "ceil", "round", "trunc", "sign", "isnan", "isinf",
+    "floordiv", "mod", "fmod", "pow", "max", "min", "atan2",
+)  # fmt: skip
+

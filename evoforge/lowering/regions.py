@@ -1,0 +1,380 @@
+"""Stages grouped into fused loop nests, as the genome says.
+
+A *region* is a set of stages that could share their outer loops: every reduction in it keeps the
+same axes (the *rows*), every map has these axes too or is about rows alone. A region is computed in
+*passes*: a pass is one sweep over the inner axes; what needs the result of a reduction waits for the
+next pass. Consecutive passes form a *nest* (one parallel loop over the rows) unless the genome
+splits them, or wants the reductions cut into chunks that run in parallel.
+
+Where a map's tensor-sized result is used in several passes, it is computed again in each (inline),
+kept in a buffer of one row (row), or kept whole in the workspace (root). Reductions of different
+domains are never fused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from evoforge.errors import UnsupportedError
+from evoforge.lowering.domain import Access, Domain, Node
+from evoforge.lowering.schedule import Schedule
+
+__all__ = ["Nest", "Pass", "Plan", "aligned", "is_tensor_sized", "make_plan", "regions"]
+
+
+@dataclass
+class Pass:
+    """One sweep over the inner axes.
+
+    `heads`: maps over rows alone that are computed before it; `maps`: maps inside it, in order;
+    `stores`: (tensor, "memory" or "row") of maps it writes; `row_maps`, `row_stores`: what happens per
+    row after it; `reads`: how each tensor that is not an input is read: local, row or memory.
+    """
+
+    heads: list[Node] = field(default_factory=list)
+    maps: list[Node] = field(default_factory=list)
+    reduces: list[Node] = field(default_factory=list)
+    stores: list[tuple[str, str]] = field(default_factory=list)
+    row_maps: list[Node] = field(default_factory=list)
+    row_stores: list[str] = field(default_factory=list)
+    reads: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """What runs inside the sweep."""
+        return [*self.maps, *self.reduces]
+
+
+@dataclass
+class Nest:
+    """Passes that share one loop over `rows` (axes, outermost first).
+
+    `lane` is the axis that vectors lie along; `columns` says that it is one of the rows' axes, so that
+    every vector lane is a row of its own and the inner axes run serially.
+    """
+
+    rows: tuple[str, ...]
+    passes: list[Pass]
+    lane: str = ""
+    columns: bool = False
+    chunked: bool = False
+
+    @property
+    def reduces(self) -> bool:
+        return any(one.reduces for one in self.passes)
+
+
+@dataclass
+class Plan:
+    """All nests in order; which temporaries lie in the workspace whole and which as one row."""
+
+    nests: list[Nest]
+    memory: list[str]
+    buffers: list[str]
+
+
+def aligned(access: Access, producer: Node) -> bool:
+    """Whether a read stands exactly where the producer wrote."""
+    return access.terms is not None and access.const == 0 and dict(access.terms) == dict(producer.write.terms or ())
+
+
+def is_tensor_sized(domain: Domain, axes: tuple[str, ...]) -> bool:
+    """At least half as many elements as the largest input or output."""
+    largest = max((t.numel for t in domain.tensors.values() if t.kind != "tmp"), default=1)
+    return 2 * domain.numel(axes).first >= largest
+
+
+@dataclass
+class _Region:
+    rows: frozenset[str] | None = None
+    nodes: list[Node] = field(default_factory=list)
+
+    @property
+    def axes(self) -> frozenset[str]:
+        return frozenset(a for node in self.nodes for a in (*node.axes, *node.reduction))
+
+
+def regions(domain: Domain) -> list[list[Node]]:
+    """Stages by region, regions in order of execution.
+
+    Raises:
+        UnsupportedError: a stage that is neither a map nor a reduction.
+    """
+    refused = [node.origin or node.name for node in domain.nodes if node.kind not in ("map", "reduce")]
+    if refused:
+        raise UnsupportedError(
+            f"expected maps and reductions, got {', '.join(sorted(set(refused)))}; schedules do not cover scans yet: "
+            "leave that part out of the task, or start from a kernel of your own with --from"
+        )
+    found: list[_Region] = []
+    home: dict[str, int] = {}
+    for node in domain.nodes:
+        if _always_inline(domain, node):
+            continue
+        earliest = 0
+        for access in _reads_through(domain, node):
+            producer = domain.producer(access.tensor)
+            if producer is not None and producer.name in home:
+                earliest = max(earliest, home[producer.name] + (not aligned(access, producer)))
+        for number in range(earliest, len(found) + 1):
+            if number == len(found):
+                found.append(_Region())
+            if _joins(domain, found[number], node):
+                break
+        region = found[number]
+        if node.kind == "reduce":
+            region.rows = frozenset(node.axes)
+        region.nodes.append(node)
+        home[node.name] = number
+    return [region.nodes for region in found]
+
+
+def _always_inline(domain: Domain, node: Node) -> bool:
+    """Small maps of inputs and constants (a scale per channel): computed where they are used."""
+    if node.kind != "map" or any(domain.tensors[o].kind == "out" for o in node.outputs if o):
+        return False
+    if is_tensor_sized(domain, node.axes) or any(access.terms is None for access in node.reads()):
+        return False
+    producers = [domain.producer(access.tensor) for access in node.reads()]
+    return all(p is None or _always_inline(domain, p) for p in producers)
+
+
+def _reads_through(domain: Domain, node: Node) -> list[Access]:
+    """The reads of a node, those of its always-inlined producers included."""
+    found = []
+    for access in node.reads():
+        producer = domain.producer(access.tensor)
+        if producer is not None and _always_inline(domain, producer):
+            found += _reads_through(domain, producer)
+        found.append(access)
+    return found
+
+
+def _joins(domain: Domain, region: _Region, node: Node) -> bool:
+    axes = frozenset(node.axes)
+    if not region.nodes:
+        return True
+    if node.kind == "reduce":
+        if region.rows is not None:
+            return region.rows == axes
+        inside = all(frozenset(other.axes) >= axes for other in region.nodes)
+        return inside and (not axes or bool(region.axes & (axes | frozenset(node.reduction))))
+    if region.rows is None:
+        return axes == region.axes
+    return axes >= region.rows or axes <= region.rows
+
+
+def make_plan(domain: Domain, schedule: Schedule, threads: int) -> Plan:
+    """The nests that `schedule` makes of `domain`."""
+    promoted: set[str] = set()
+    while True:
+        planner = _Planner(domain, schedule, threads, promoted)
+        plan = planner.run()
+        if planner.promoted == promoted:
+            return plan
+        promoted = planner.promoted
+
+
+class _Planner:
+    def __init__(self, domain: Domain, schedule: Schedule, threads: int, promoted: set[str]) -> None:
+        self.domain = domain
+        self.schedule = schedule
+        self.threads = threads
+        self.fixed = set(promoted)
+        self.promoted = set(promoted)
+        self.stored: dict[str, tuple[int, str]] = {}  # tensor → (number of the nest that wrote it, where)
+        self.reduced_in: dict[str, int] = {}
+        self.memory: list[str] = []
+        self.buffers: list[str] = []
+        self.nests: list[Nest] = []
+        self.last_pass: dict[str, Pass] = {}
+
+    def run(self) -> Plan:
+        for number, nodes in enumerate(regions(self.domain)):
+            self._region(number, nodes)
+        for nest in self.nests:
+            _orient(self.domain, nest)
+        return Plan(self.nests, self.memory, self.buffers)
+
+    def _placement(self, node: Node) -> str:
+        """inline, row or root of a tensor-sized map; an output that is read again has one too."""
+        if node.kind != "map" or not is_tensor_sized(self.domain, node.axes):
+            return "inline"
+        placed = self.schedule.placement.get(node.name, "inline")
+        return "root" if placed == "row" and self.fixed & set(node.outputs) else placed
+
+    def _region(self, number: int, nodes: list[Node]) -> None:
+        rows: tuple[str, ...] = next((node.axes for node in nodes if node.kind == "reduce"), ())
+        has_reduce = any(node.kind == "reduce" for node in nodes)
+        levels = self._levels(nodes, rows if has_reduce else None)
+        count = 1 + max((levels[n.name] for n in nodes if not self._row_level(n, rows, has_reduce)), default=0)
+        few = has_reduce and self.domain.numel(rows).first < self.threads
+        chunked = has_reduce and (few or self.schedule.reduction == "chunks")
+        groups: list[list[int]] = [[0]]
+        for boundary in range(1, count):
+            if chunked or self.schedule.split.get(f"{number}.{boundary}") == "split":
+                groups.append([])
+            groups[-1].append(boundary)
+        for position, group in enumerate(groups):
+            nest = Nest(rows, [Pass() for _ in group])
+            self.nests.append(nest)
+            for offset, level in enumerate(group):
+                here = [n for n in nodes if levels[n.name] == level and not self._row_level(n, rows, has_reduce)]
+                self._fill(nest, nest.passes[offset], here, rows, has_reduce)
+                last = offset == len(group) - 1 and position == len(groups) - 1
+                for node in nodes:
+                    if self._row_level(node, rows, has_reduce) and node.kind == "map":
+                        due = levels[node.name] == level + 1 or (last and levels[node.name] > level) or (
+                            level == 0 and levels[node.name] == 0
+                        )
+                        if due and self._is_out(node):
+                            self._row_out(nest, nest.passes[offset], node, rows)
+            nest.chunked = chunked and nest.reduces
+            if not nest.reduces:
+                nest.rows = ()
+
+    def _is_out(self, node: Node) -> bool:
+        return any(self.domain.tensors[o].kind == "out" for o in node.outputs if o)
+
+    def _row_level(self, node: Node, rows: tuple[str, ...], has_reduce: bool) -> bool:
+        return has_reduce and node.kind == "map" and set(node.axes) <= set(rows)
+
+    def _levels(self, nodes: list[Node], rows: tuple[str, ...] | None) -> dict[str, int]:
+        inside = {node.name for node in nodes}
+        levels: dict[str, int] = {}
+        for node in nodes:
+            level = 0
+            for access in _reads_through(self.domain, node):
+                producer = self.domain.producer(access.tensor)
+                if producer is None or producer.name not in inside or producer.name == node.name:
+                    continue
+                after = producer.kind == "reduce" or self._placement(producer) == "root"
+                level = max(level, levels[producer.name] + after)
+            levels[node.name] = level
+        return levels
+
+    def _fill(self, nest: Nest, one: Pass, here: list[Node], rows: tuple[str, ...], has_reduce: bool) -> None:
+        for node in here:
+            if node.kind == "reduce":
+                self._need_all(nest, one, node, rows, has_reduce)
+                one.reduces.append(node)
+                self.reduced_in[node.name] = len(self.nests) - 1
+                self.last_pass[node.name] = one
+                for out in node.outputs:
+                    if out and self.domain.tensors[out].kind == "out":
+                        one.row_stores.append(out)
+                continue
+            placed = self._placement(node)
+            out = next(o for o in node.outputs if o)
+            keep = self.domain.tensors[out].kind == "out"
+            if not keep and placed == "inline":
+                continue
+            self._compute(nest, one, node, rows, has_reduce)
+            if keep or placed == "root":
+                one.stores.append((out, "memory"))
+                self.stored[out] = (len(self.nests) - 1, "memory")
+                if not keep:
+                    self.memory.append(out)
+            if placed == "row":
+                one.stores.append((out, "row"))
+                self.stored[out] = (len(self.nests) - 1, "row")
+                self.buffers.append(out)
+
+    def _compute(self, nest: Nest, one: Pass, node: Node, rows: tuple[str, ...], has_reduce: bool) -> None:
+        if node not in one.maps:
+            self._need_all(nest, one, node, rows, has_reduce)
+            one.maps.append(node)
+
+    def _row_out(self, nest: Nest, one: Pass, node: Node, rows: tuple[str, ...]) -> None:
+        if node in one.row_maps:
+            return
+        self._need_all(nest, one, node, rows, True, after=True)
+        one.row_maps.append(node)
+        for out in node.outputs:
+            if out:
+                one.row_stores.append(out)
+                self.stored[out] = (len(self.nests) - 1, "memory")
+
+    def _need_all(
+        self, nest: Nest, one: Pass, node: Node, rows: tuple[str, ...], has_reduce: bool, after: bool = False
+    ) -> None:
+        for access in node.reads():
+            producer = self.domain.producer(access.tensor)
+            if producer is not None:
+                self._need(nest, one, access, producer, rows, has_reduce, after)
+
+    def _need(
+        self, nest: Nest, one: Pass, access: Access, producer: Node, rows: tuple[str, ...], has_reduce: bool, after: bool
+    ) -> None:
+        tensor, here = access.tensor, len(self.nests) - 1
+        if producer.kind == "reduce":
+            local = self.reduced_in.get(producer.name) == here and aligned(access, producer)
+            self._read(one, tensor, "local" if local else "memory")
+            if not local:
+                self._materialise(producer, tensor)
+            return
+        stands = aligned(access, producer)
+        known = any(producer in earlier.heads or producer in earlier.row_maps for earlier in nest.passes)
+        if stands and self._row_level(producer, rows, has_reduce):
+            if not known:
+                self._need_all(nest, one, producer, rows, has_reduce, after)
+                (one.row_maps if after else one.heads).append(producer)
+            self._read(one, tensor, "local")
+            return
+        if producer in one.maps and stands:
+            self._read(one, tensor, "local")
+            return
+        stored = self.stored.get(tensor)
+        placed = self._placement(producer)
+        reload = stored is not None and (placed != "inline" or not stands)
+        if stored is not None and reload:
+            if stored[1] == "row" and stored[0] != here:
+                self.promoted.add(tensor)
+            self._read(one, tensor, stored[1])
+            return
+        if not stands:
+            raise UnsupportedError(
+                f"expected {producer.origin or producer.name} to be read where it is written; schedules do not cover "
+                "other reads of it yet: leave that part out of the task"
+            )
+        self._compute(nest, one, producer, rows, has_reduce)
+        self._read(one, tensor, "local")
+
+    def _read(self, one: Pass, tensor: str, how: str) -> None:
+        one.reads[tensor] = how
+
+    def _materialise(self, producer: Node, tensor: str) -> None:
+        written = self.last_pass[producer.name]
+        if tensor not in written.row_stores:
+            written.row_stores.append(tensor)
+        if self.domain.tensors[tensor].kind == "tmp" and tensor not in self.memory:
+            self.memory.append(tensor)
+
+
+def _orient(domain: Domain, nest: Nest) -> None:
+    """Chooses the lane axis: the one along which most bytes are contiguous."""
+    weight: dict[str, int] = {}
+    for one in nest.passes:
+        for node in one.nodes:
+            size = domain.numel((*node.axes, *node.reduction)).first
+            for access in (*node.reads(), *((node.write,) if node.kind == "map" else ())):
+                for name, _ in access.terms or ():
+                    if access.step(name) == 1:
+                        weight[name] = weight.get(name, 0) + size
+    axes = {a for one in nest.passes for node in one.nodes for a in (*node.axes, *node.reduction)}
+    inner = [a for a in axes if a not in nest.rows]
+    best = max(sorted(weight), key=lambda name: weight[name], default=None)
+    if best is None:
+        best = sorted(inner)[-1] if inner else (nest.rows[-1] if nest.rows else "")
+    nest.lane = best
+    nest.columns = best in nest.rows
+
+
+def by_stride(domain: Domain, names: list[str], accesses: list[Access]) -> list[str]:
+    """Axes from the slowest to the fastest, judged by the widest access."""
+    order: Mapping[str, int] = {}
+    widest = max(accesses, key=lambda access: len(access.terms or ()), default=None)
+    if widest is not None and widest.terms is not None:
+        order = {name: -size.first for name, size in widest.terms}
+    return sorted(names, key=lambda name: (order.get(name, -(1 << 60)), name))

@@ -1,0 +1,210 @@
+"""Algebraic rewrites of a graph: other ways to compute the same thing, chosen by the genome.
+
+    maxsum    max x, then Σ exp(x − max): one pass that carries both (Milakov and Gimelshein 2018,
+              arXiv 1805.02867)
+    welford   mean, then Σ (x − mean)²: one pass that carries both (Welford 1962)
+
+`unfold` is not a choice: it replaces reads of a map at other places than where the reader stands
+(a gather, a shift, a transpose) by the map's own expression there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from evoforge.lowering.index import axis, const, plain_axis, substitute
+from evoforge.lowering.ir import Const, Expr, Graph, Load, Op, Stage, Tensor, loads, rewrite
+
+__all__ = ["REWRITES", "apply", "available", "unfold"]
+
+REWRITES = ("maxsum", "welford")
+
+
+def available(graph: Graph) -> list[str]:
+    """The rewrites that change this graph."""
+    return [name for name in REWRITES if apply(graph, [name]) != graph]
+
+
+def apply(graph: Graph, names: list[str]) -> Graph:
+    """`graph` with the named rewrites applied wherever they fit."""
+    if "maxsum" in names:
+        graph = _pairs(graph, "max", _sum_of_exp, "maxsum")
+    if "welford" in names:
+        graph = _pairs(graph, "sum", _sum_of_squares, "welford")
+    return graph
+
+
+def unfold(graph: Graph) -> Graph:
+    """Replaces reads of temporaries that a map writes, where the reader is at another place."""
+    producers = {out: stage for stage in graph.stages for out in stage.outputs if out}
+    stages: list[Stage] = []
+    done: dict[str, Stage] = {}
+    for stage in graph.stages:
+        extents = {a.name: a.extent for a in (*stage.axes, *stage.reduction)}
+
+        def visit(node: Any, extents: dict[str, int] = extents) -> Any:
+            if not isinstance(node, Load) or node.guards or graph.tensors[node.tensor].kind != "tmp":
+                return node
+            producer = done.get(producers[node.tensor].name)
+            if producer is None or producer.kind != "map" or _in_place(node, producer, extents):
+                return node
+            values = {a.name: index for a, index in zip(producer.axes, node.index, strict=True)}
+            return substitute(producer.body, values, extents)
+
+        done[stage.name] = replace(stage, body=rewrite(stage.body, visit))
+        stages.append(done[stage.name])
+    return _without_dead(Graph(graph.tensors, tuple(stages)))
+
+
+def _in_place(load: Load, producer: Stage, extents: Mapping[str, int]) -> bool:
+    for a, index in zip(producer.axes, load.index, strict=True):
+        name = plain_axis(index)
+        if a.extent != 1 and (name is None or extents.get(name) != a.extent):
+            return False
+    return True
+
+
+def _without_dead(graph: Graph) -> Graph:
+    stages = list(graph.stages)
+    changed = True
+    while changed:
+        used = {load.tensor for stage in stages for load in loads(stage.body)}
+        kept = [s for s in stages if any(o and (o in used or graph.tensors[o].kind == "out") for o in s.outputs)]
+        changed = len(kept) < len(stages)
+        stages = kept
+    live = {o for stage in stages for o in stage.outputs if o}
+    tensors = {name: t for name, t in graph.tensors.items() if t.kind != "tmp" or name in live}
+    return Graph(tensors, tuple(stages))
+
+
+def _canonical(expr: Expr, stage: Stage) -> Expr:
+    """`expr` with the reduction axes renamed by position, so that two stages can be compared."""
+    names = {a.name: f"#{position}" for position, a in enumerate(stage.reduction)}
+    names |= {a.name: f"@{position}" for position, a in enumerate(stage.axes)}
+    extents = {names[a.name]: a.extent for a in (*stage.axes, *stage.reduction)}
+
+    return substitute(expr, {old: axis(new) for old, new in names.items()}, extents)  # type: ignore[no-any-return]
+
+
+def _same_domain(a: Stage, b: Stage) -> bool:
+    return [x.extent for x in a.axes] == [x.extent for x in b.axes] and [x.extent for x in a.reduction] == [
+        x.extent for x in b.reduction
+    ]
+
+
+def _inlined(graph: Graph, expr: Expr, stage: Stage, stop: str) -> Expr:
+    """`expr` with map temporaries replaced by their expressions, except `stop`."""
+    producers = {out: s for s in graph.stages for out in s.outputs if out}
+    extents = {a.name: a.extent for a in (*stage.axes, *stage.reduction)}
+
+    def visit(node: Any) -> Any:
+        if isinstance(node, Load) and node.tensor != stop and node.tensor in producers and not node.guards:
+            producer = producers[node.tensor]
+            if producer.kind == "map":
+                values = {a.name: index for a, index in zip(producer.axes, node.index, strict=True)}
+                return rewrite(substitute(producer.body, values, extents), visit)
+        return node
+
+    return rewrite(expr, visit)  # type: ignore[no-any-return]
+
+
+def _sum_of_exp(graph: Graph, first: Stage, second: Stage) -> bool:
+    """Whether `second` is Σ exp(x − m) for the maximum m of the same x that `first` takes."""
+    top = first.outputs[0]
+    body = _inlined(graph, second.body, second, top or "")
+    if not (second.monoid == "sum" and isinstance(body, Op) and body.name == "exp"):
+        return False
+    inner = body.args[0]
+    if not (isinstance(inner, Op) and inner.name == "sub" and isinstance(inner.args[1], Load)):
+        return False
+    same = _canonical(inner.args[0], second) == _canonical(_inlined(graph, first.body, first, ""), first)
+    return same and _reads_whole(inner.args[1], top, second)
+
+
+def _reads_whole(load: Load, tensor: str | None, stage: Stage) -> bool:
+    if load.tensor != tensor or load.guards:
+        return False
+    return [plain_axis(i) for i, a in zip(load.index, stage.axes, strict=False) if a.extent != 1] == [
+        a.name for a in stage.axes if a.extent != 1
+    ]
+
+
+def _sum_of_squares(graph: Graph, first: Stage, second: Stage) -> bool:
+    """Whether `second` is Σ (x − mean x)² for the mean of the x that `first` sums."""
+    total = first.outputs[0]
+    body = _inlined(graph, second.body, second, total or "")
+    if not (second.monoid == "sum" and isinstance(body, Op) and body.name == "mul" and body.args[0] == body.args[1]):
+        return False
+    gap = body.args[0]
+    if not (isinstance(gap, Op) and gap.name == "sub"):
+        return False
+    mean = gap.args[1]
+    count = 1
+    for a in first.reduction:
+        count *= a.extent
+    divided = (
+        isinstance(mean, Op) and mean.name == "div" and isinstance(mean.args[0], Load)
+        and isinstance(mean.args[1], Const) and float(mean.args[1].value) == float(count)
+    )  # fmt: skip
+    if not divided:
+        return False
+    assert isinstance(mean, Op) and isinstance(mean.args[0], Load)
+    same = _canonical(gap.args[0], second) == _canonical(_inlined(graph, first.body, first, ""), first)
+    return same and _reads_whole(mean.args[0], total, second)
+
+
+def _pairs(graph: Graph, monoid: str, matches: Any, merged: str) -> Graph:
+    for first in graph.stages:
+        if first.kind != "reduce" or first.monoid != monoid or not _float(graph, first):
+            continue
+        for second in graph.stages:
+            if second.kind == "reduce" and second is not first and _same_domain(first, second) and matches(graph, first, second):
+                return _pairs(_merged(graph, first, second, merged), monoid, matches, merged)
+    return graph
+
+
+def _float(graph: Graph, stage: Stage) -> bool:
+    out = stage.outputs[0]
+    return out is not None and graph.tensors[out].dtype == "f32"
+
+
+def _merged(graph: Graph, first: Stage, second: Stage, merged: str) -> Graph:
+    """Puts one two-valued reduction in the place of `first` and drops `second`."""
+    a, b = first.outputs[0], second.outputs[0]
+    assert a is not None and b is not None
+    tensors: dict[str, Tensor] = dict(graph.tensors)
+    stages = [s for s in graph.stages if s is not second]
+    at = stages.index(first)
+    if merged == "maxsum":
+        stages[at] = replace(first, monoid="maxsum", outputs=(a, b))
+        return Graph(tensors, tuple(stages))
+    # welford gives the mean where the first stage gave a sum: a map gives the sum back
+    mean = f"{a}m"
+    tensors[mean] = replace(tensors[a], name=mean, kind="tmp")
+    stages[at] = replace(first, monoid="welford", outputs=(mean, b))
+    count = 1
+    for x in first.reduction:
+        count *= x.extent
+
+    index = tuple(const(0) if x.extent == 1 else axis(x.name) for x in first.axes)
+    body: Expr = Op("mul", (Load(mean, index), Const(float(count), "f32")), "f32")
+    stages.insert(at + 1, Stage(f"{first.name}_total", "map", first.axes, body, (a,), origin=first.origin))
+    return _cancelled(Graph(tensors, tuple(stages)), a, mean, float(count))
+
+
+def _cancelled(graph: Graph, total: str, mean: str, count: float) -> Graph:
+    """Where the sum is read only to be divided by the count, reads the mean."""
+
+    def visit(node: Any) -> Any:
+        if isinstance(node, Op) and node.name == "div" and isinstance(node.args[0], Load) and node.args[0].tensor == total:
+            divisor = node.args[1]
+            if isinstance(divisor, Const) and float(divisor.value) == count:
+                return replace(node.args[0], tensor=mean)
+        return node
+
+    stages = tuple(replace(stage, body=rewrite(stage.body, visit)) for stage in graph.stages)
+    return _without_dead(Graph(graph.tensors, stages))
+
+

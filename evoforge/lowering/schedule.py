@@ -1,0 +1,105 @@
+"""The genome: a schedule's decisions, and their form as JSON.
+
+A genome is a flat JSON object, gene → value. Genes that a task does not have are absent; a gene
+that other decisions make void is ignored. Parameters (TILE, UNROLL, …) are not genes: they are
+declared in the rendered source and tuned there.
+
+    vector        vector | scalar
+    unroll        one | many            accumulators or vectors per step (parameter UNROLL)
+    tile          0 | 1 | 2 | 3         strided loops over the swept axis (TILE, TILE2, TILE3)
+    rows          one | block           rows per task (parameter ROW_BLOCK)
+    omp           static | dynamic      distribution of tasks to threads
+    reduction     direct | chunks       whole rows, or chunks in parallel that are combined (CHUNK)
+    math          exact | reciprocal    x / row value, or x · (1 / row value)
+    prefetch      none | ahead | next | spread
+                  of the same row at a distance (AHEAD); of the next row, in one pass or spread
+                  over all passes
+    during        first | last          which pass fetches the next row
+    stream:OUT    plain | stream        non-temporal stores of one output
+    placement:S   inline | row | root   where a map's tensor-sized result lives
+    split:R.B     fused | split         whether region R's nest is cut before pass B
+    rewrite:NAME  off | on              algebraic rewrites of the graph
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from evoforge.errors import UsageError
+
+__all__ = ["CHOICES", "Schedule", "gene_name"]
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "vector": ("vector", "scalar"),
+    "unroll": ("one", "many"),
+    "tile": ("0", "1", "2", "3"),
+    "rows": ("one", "block"),
+    "omp": ("static", "dynamic"),
+    "reduction": ("direct", "chunks"),
+    "math": ("exact", "reciprocal"),
+    "prefetch": ("none", "ahead", "next", "spread"),
+    "during": ("first", "last"),
+    "stream": ("plain", "stream"),
+    "placement": ("inline", "row", "root"),
+    "split": ("fused", "split"),
+    "rewrite": ("off", "on"),
+}
+"""Gene (without what follows the colon) → its values; the first is the plain one."""
+
+
+def gene_name(key: str) -> str:
+    """``placement:s3`` → ``placement``."""
+    return key.partition(":")[0]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A genome, decoded. Mappings are keyed by what follows the gene's colon."""
+
+    vector: bool = True
+    unroll: bool = False
+    tile: int = 0
+    row_block: bool = False
+    omp: str = "static"
+    reduction: str = "direct"
+    reciprocal: bool = False
+    prefetch: str = "none"
+    during: str = "last"
+    stream: Mapping[str, bool] = field(default_factory=dict)
+    placement: Mapping[str, str] = field(default_factory=dict)
+    split: Mapping[str, str] = field(default_factory=dict)
+    rewrites: tuple[str, ...] = ()
+
+    @classmethod
+    def from_genome(cls, genome: Mapping[str, Any]) -> Schedule:
+        """Decodes a genome; absent genes take their plain value.
+
+        Raises:
+            UsageError: a gene or a value that does not exist.
+        """
+        for key, value in genome.items():
+            if value not in CHOICES.get(gene_name(key), ()):
+                known = CHOICES.get(gene_name(key))
+                expected = f"gene {key} to be one of {', '.join(known)}" if known else f"a gene of {', '.join(CHOICES)}"
+                raise UsageError(f"expected {expected}, got {key}={value!r}; make the genome with this version of evoforge")
+
+        def keyed(gene: str) -> dict[str, str]:
+            return {key.partition(":")[2]: value for key, value in genome.items() if gene_name(key) == gene and ":" in key}
+
+        return cls(
+            vector=genome.get("vector", "vector") == "vector",
+            unroll=genome.get("unroll", "one") == "many",
+            tile=int(genome.get("tile", "0")),
+            row_block=genome.get("rows", "one") == "block",
+            omp=genome.get("omp", "static"),
+            reduction=genome.get("reduction", "direct"),
+            reciprocal=genome.get("math", "exact") == "reciprocal",
+            prefetch=genome.get("prefetch", "none"),
+            during=genome.get("during", "first"),
+            stream={name: value == "stream" for name, value in keyed("stream").items()},
+            placement=keyed("placement"),
+            split=keyed("split"),
+            rewrites=tuple(sorted(name for name, value in keyed("rewrite").items() if value == "on")),
+        )

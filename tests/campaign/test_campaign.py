@@ -1,0 +1,203 @@
+"""Whole campaigns on a small task: real kernels, real baselines, a real store."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evoforge.archives import Archive, fold_confirmations
+from evoforge.campaign import Campaign, Event, bench, elites, lineage, show, status
+from evoforge.config import Budget, CampaignConfig
+from evoforge.core import Kind, Status
+from evoforge.errors import EnvironmentChangedError, NotFoundError, UsageError
+from evoforge.storage import open_store
+
+EVALS = 14
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def on_event(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def config(task: Path, **changes: Any) -> CampaignConfig:
+    fields: dict[str, Any] = {
+        "task": str(task), "budget": Budget(evals=EVALS), "seed": 5, "workers": 3, "tuning": {"trials": 4},
+    }  # fmt: skip
+    return CampaignConfig(**{**fields, **changes})
+
+
+@pytest.fixture(scope="module")
+def finished(small_task: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any, Recorder]:
+    url = f"sqlite:///{tmp_path_factory.mktemp('store')}/evoforge.db"
+    recorder = Recorder()
+    result = Campaign.create(config(small_task), url).run(recorder)
+    return url, result, recorder
+
+
+def test_a_campaign_ends_with_what_was_asked_for(finished: tuple[str, Any, Recorder]) -> None:
+    _, result, recorder = finished
+    assert result.exit_code == 0
+    assert result.evaluations == EVALS
+    assert result.stop_reason == "evals"
+    assert result.best is not None
+    assert result.best.speedup_eager is not None
+    assert result.best.speedup_compiled is not None
+    assert result.best.latency_ms is not None
+    assert 0 <= result.split["idle_share"] <= 1
+    kinds = {event.kind for event in recorder.events}
+    assert {"phase", "first", "baseline", "evaluation", "placement", "best", "progress"} <= kinds
+    first = next(i for i, event in enumerate(recorder.events) if event.kind == "first")
+    chosen = next(i for i, event in enumerate(recorder.events) if event.kind == "baseline")
+    assert first < chosen, "the first kernel is shown before the baselines are settled"
+    json.dumps(result.to_json())
+
+
+def test_the_archive_is_the_fold_of_the_store(finished: tuple[str, Any, Recorder]) -> None:
+    url, result, _ = finished
+    with open_store(url) as store:
+        rows = [row.evaluation for row in store.evaluations(campaign="small-1")]
+        assert store.check() == []
+    archive = Archive()
+    archive.rebuild(fold_confirmations(rows))
+    assert len(archive) == result.filled
+    assert archive.qd_score == pytest.approx(result.qd_score)
+    found = elites("small-1", url)
+    assert [tuple(row["cell"]) for row in found] == [elite.cell for elite in archive]
+    confirmed = [row for row in rows if row.kind is Kind.CONFIRM and row.status is Status.CORRECT]
+    assert all(len({block.process for block in row.timings[0].blocks}) >= 5 for row in confirmed)
+    state = status("small-1", url)
+    assert state["evaluations"] == EVALS
+    assert state["state"] == "finished"
+    assert sum(state["counts"].values()) >= EVALS
+
+
+def test_every_candidate_names_its_meta_prompt_and_parents(finished: tuple[str, Any, Recorder]) -> None:
+    url, result, _ = finished
+    with open_store(url) as store:
+        prompts = {row.meta_prompt.ref for row in store.meta_prompts("small-1")}
+        candidates = store.candidates("small-1")
+    assert candidates
+    assert all(candidate.meta_prompt in prompts for candidate in candidates)
+    shown = show(result.best.candidate[:12], url)
+    assert shown["candidate"] == result.best.candidate
+    assert "evo_run" in shown["source"]
+    tree = lineage(result.best.candidate[:12], url)
+    assert tree["nodes"][0]["candidate"] == result.best.candidate
+
+
+def test_recorded_evaluations_give_the_same_candidates_and_archive(
+    finished: tuple[str, Any, Recorder], small_task: Path, tmp_path: Path
+) -> None:
+    url, result, _ = finished
+    again = f"sqlite:///{tmp_path}/again.db"
+    replayed = Campaign.create(config(small_task), again, replay=url).run()
+    assert replayed.qd_score == result.qd_score
+    assert replayed.evaluations == result.evaluations
+    with open_store(url) as one, open_store(again) as two:
+        assert [c.id for c in one.candidates("small-1")] == [c.id for c in two.candidates("small-1")]
+    keys = ("cell", "candidate", "params", "objective", "lower")
+    assert [[row[k] for k in keys] for row in elites("small-1", url)] == [
+        [row[k] for k in keys] for row in elites("small-1", again)
+    ]
+
+
+def test_a_miss_stops_a_replay_and_says_how_to_go_on(
+    finished: tuple[str, Any, Recorder], small_task: Path, tmp_path: Path
+) -> None:
+    url, _, _ = finished
+    campaign = Campaign.create(config(small_task, seed=6), f"sqlite:///{tmp_path}/miss.db", replay=url)
+    with pytest.raises(NotFoundError, match="--replay-extend"):
+        campaign.run()
+
+
+def test_bench_measures_every_elite_again_and_stores_it(finished: tuple[str, Any, Recorder]) -> None:
+    url, result, _ = finished
+    found = bench("small-1", url)
+    assert len(found["rows"]) == result.filled
+    for row in found["rows"]:
+        assert row["status"] != "CORRECT" or row["low"] <= row["speedup_best_baseline"] * 1.5
+    with open_store(url) as store:
+        assert len(store.evaluations(campaign="small-1", kind=Kind.BENCH)) >= result.filled
+
+
+def test_an_existing_name_is_refused(finished: tuple[str, Any, Recorder], small_task: Path) -> None:
+    url, _, _ = finished
+    with pytest.raises(UsageError, match="small-1"):
+        Campaign.create(config(small_task, name="small-1"), url)
+
+
+def test_a_changed_machine_is_named_and_refused(
+    finished: tuple[str, Any, Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, _, _ = finished
+    from evoforge.campaign import _campaign
+    from evoforge.evaluation.targets import resolve_target
+
+    def other_compiler(spec: str) -> Any:
+        from dataclasses import replace
+
+        target = resolve_target(spec)
+        return replace(target, fingerprint={**target.fingerprint, "compiler": "g++ 99"})
+
+    monkeypatch.setattr(_campaign, "resolve_target", other_compiler)
+    with pytest.raises(EnvironmentChangedError, match=r"compiler was .* is 'g\+\+ 99'"):
+        Campaign.resume("small-1", url)
+
+
+def test_killed_at_random_moments_it_still_ends_with_everything(small_task: Path, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/killed.db"
+    run = [sys.executable, "-m", "evoforge", "run", str(small_task), "--evals", "10", "--workers", "3", "--name", "k",
+           "--seed", "3", "--store", url, "--json"]  # fmt: skip
+    again = [sys.executable, "-m", "evoforge", "resume", "k", "--store", url, "--json"]
+    rng = random.Random(1)
+    known: set[int] = set()
+    for attempt in range(4):
+        child = subprocess.Popen(run if attempt == 0 else again, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(timeout=rng.uniform(3.5, 9.0))
+            pytest.fail("it ended before it could be killed")
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        with open_store(url) as store:
+            now = {row.id for row in store.evaluations(campaign="k")}
+        assert known <= now, "a finished evaluation was lost"
+        known = now
+    done = subprocess.run(again, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["evaluations"] == 10
+    with open_store(url) as store:
+        rows = [row.evaluation for row in store.evaluations(campaign="k")]
+        assert store.check() == []
+    assert sum(row.kind is Kind.TRIAL and row.status.charged for row in rows) == 10
+    archive = Archive()
+    archive.rebuild(fold_confirmations(rows))
+    assert archive.qd_score == pytest.approx(result["qd_score"])
+    assert no_child_is_left()
+
+
+def no_child_is_left() -> bool:
+    import psutil
+
+    for _ in range(50):
+        if not [
+            p
+            for p in psutil.process_iter(["cmdline"])
+            if "evoforge.evaluation.worker_main" in " ".join(p.info["cmdline"] or ())
+        ]:
+            return True
+        time.sleep(0.1)
+    return False

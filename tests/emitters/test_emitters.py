@@ -1,0 +1,173 @@
+"""What every generator emitter owes the loop, then what each does by itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evoforge.core import MetaPrompt, Strategy
+from evoforge.emitters import (
+    AimEmitter,
+    CrossEmitter,
+    Emitter,
+    MutateEmitter,
+    Proposal,
+    SampleEmitter,
+    SearchView,
+    Selection,
+    generator_emitters,
+)
+
+NAMES = ["sample", "mutate", "cross", "aim"]
+FILLED = {(0, 0, 0): -1.0, (1, 1, 1): 0.5, (2, 3, 2): 0.9}
+
+
+def emitter(name: str) -> Emitter:
+    return next(e for e in generator_emitters() if e.name == name)
+
+
+def test_the_generator_family_has_four_members_in_order() -> None:
+    assert [e.name for e in generator_emitters()] == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestEveryGenerator:
+    def test_proposes_a_new_candidate_with_its_whole_provenance(self, name: str, view_of: Any, prompt: Any) -> None:
+        view = view_of(FILLED)
+        proposal = emitter(name).ask(view, prompt, np.random.default_rng(3))
+        assert isinstance(proposal, Proposal)
+        candidate = proposal.candidate
+        assert (candidate.language, candidate.licence, candidate.model) == ("cpp", "Apache-2.0", None)
+        assert candidate.operator == proposal.operator == proposal.emitter == name
+        assert candidate.meta_prompt == proposal.meta_prompt == "plain@1"
+        assert candidate.genome is not None
+        assert candidate.source == view.space.render(candidate.genome)
+        assert candidate.parents == tuple(view.elites[cell][1].id for cell in proposal.parent_cells)
+        assert proposal.params_hint == ({"TILE": 32} if proposal.parent_cells else {})
+
+    def test_the_same_generator_state_gives_the_same_proposals(self, name: str, view_of: Any, prompt: Any) -> None:
+        def stream() -> list[Any]:
+            one, rng = emitter(name), np.random.default_rng(11)
+            return [one.ask(view_of(FILLED), prompt, rng) for _ in range(10)]
+
+        assert stream() == stream()
+
+    def test_it_never_repeats_what_was_tried_and_gives_up_when_all_was(
+        self, name: str, view_of: Any, prompt: Any, space: Any
+    ) -> None:
+        space.salts = 1
+        tried: set[str] = {candidate.id for _, candidate in view_of(FILLED).elites.values()}
+        one, rng, misses = emitter(name), np.random.default_rng(5), 0
+        for _ in range(400):
+            proposal = one.ask(view_of(FILLED, tried=tried), prompt, rng)
+            if proposal is None:
+                misses += 1
+                continue
+            assert proposal.candidate.id not in tried
+            tried.add(proposal.candidate.id)
+        assert misses > 0
+
+    def test_answers_may_be_late_doubled_and_missing(
+        self, name: str, view_of: Any, prompt: Any, outcome_of: Any
+    ) -> None:
+        told = [
+            outcome_of(t, emitter=name, parents=((0, 0, 0),), cell=(t % 4, 1, 1), gain=0.1 * t) for t in range(0, 40, 2)
+        ]
+
+        def after(order: list[Any]) -> list[Any]:
+            one, rng = emitter(name), np.random.default_rng(2)
+            for outcome in order:
+                one.tell(outcome)
+            return [one.ask(view_of(FILLED), prompt, rng) for _ in range(8)]
+
+        assert after(told) == after(told[::-1]) == after(told + told[:5])
+
+    def test_an_imported_elite_without_genome_is_no_parent(
+        self, name: str, view_of: Any, prompt: Any, elite_at: Any
+    ) -> None:
+        view = dataclasses.replace(view_of({}), elites={(0, 0, 0): elite_at((0, 0, 0), 3.0, genome=False)})
+        one, rng = emitter(name), np.random.default_rng(0)
+        assert one.ready(view) == (name in ("sample", "aim"))
+        for _ in range(10):
+            proposal = one.ask(view, prompt, rng)
+            assert proposal is None if not one.ready(view) else proposal is not None and proposal.parent_cells == ()
+
+
+def test_before_any_elite_only_sample_and_aim_are_ready(view_of: Any, prompt: Any) -> None:
+    empty = view_of({})
+    assert [e.name for e in generator_emitters() if e.ready(empty)] == ["sample", "aim"]
+    one = view_of({(1, 1, 1): 0.0})
+    assert [e.name for e in generator_emitters() if e.ready(one)] == ["sample", "mutate", "aim"]
+    assert all(e.ask(empty, prompt, np.random.default_rng(0)) is None for e in generator_emitters()[1:3])
+
+
+def test_sample_starts_with_the_plain_default(view_of: Any, prompt: Any, space: Any) -> None:
+    rng = np.random.default_rng(0)
+    first = SampleEmitter().ask(view_of({}), prompt, rng)
+    assert first is not None and first.candidate.genome == space.default(rng)
+    second = SampleEmitter().ask(view_of({}, tried={first.candidate.id}), prompt, rng)
+    assert second is not None and second.candidate.id != first.candidate.id
+
+
+def test_mutate_stays_near_its_parent(view_of: Any, prompt: Any, space: Any) -> None:
+    rng, one = np.random.default_rng(0), MutateEmitter(Selection())
+    for _ in range(30):
+        proposal = one.ask(view_of(FILLED), prompt, rng)
+        assert proposal is not None and len(proposal.parent_cells) == 1
+        cell = space.implied_cell(proposal.candidate.genome)
+        assert sum(abs(a - b) for a, b in zip(cell, proposal.parent_cells[0], strict=True)) <= 1
+
+
+def test_cross_takes_two_elites_of_different_cells_and_nothing_else(view_of: Any, prompt: Any) -> None:
+    rng, one, view = np.random.default_rng(0), CrossEmitter(Selection()), view_of(FILLED)
+    for _ in range(30):
+        proposal = one.ask(view, prompt, rng)
+        assert proposal is not None
+        first, second = proposal.parent_cells
+        assert first != second
+        genes = [view.elites[cell][1].genome for cell in (first, second)]
+        assert all(value in (genes[0][key], genes[1][key]) for key, value in proposal.candidate.genome.items())
+
+
+def test_aim_lands_where_it_says_from_the_nearest_elite_or_from_nothing(view_of: Any, prompt: Any, space: Any) -> None:
+    rng, one = np.random.default_rng(0), AimEmitter(Selection())
+    near = Counter()
+    for _ in range(60):
+        proposal = one.ask(view_of(FILLED), prompt, rng)
+        assert proposal is not None
+        assert space.implied_cell(proposal.candidate.genome) == proposal.target_cell
+        near[proposal.parent_cells] += 1
+        if proposal.parent_cells:
+            steps = {c: sum(abs(a - b) for a, b in zip(c, proposal.target_cell, strict=True)) for c in FILLED}
+            assert steps[proposal.parent_cells[0]] == min(steps.values())
+    assert near[()] > 0 and len(near) == 4
+
+
+def test_aim_tries_another_target_when_the_space_cannot_reach_one(view_of: Any, prompt: Any) -> None:
+    cells = frozenset({(0, 0, 3), (1, 0, 3), (2, 0, 3), (0, 0, 2)})
+    proposal = AimEmitter(Selection()).ask(view_of({}, reachable=cells), prompt, np.random.default_rng(0))
+    assert proposal is not None and proposal.target_cell == (0, 0, 2)
+    hopeless = view_of({}, reachable=frozenset({(0, 0, 3)}))
+    assert AimEmitter(Selection()).ask(hopeless, prompt, np.random.default_rng(0)) is None
+
+
+def test_the_strategy_reaches_the_space(view_of: Any, space: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Strategy] = []
+    for name in ("sample", "mutate", "cross", "aim"):
+        original = getattr(space, name)
+
+        def spy(*args: Any, original: Any = original) -> Any:
+            asked.extend(arg for arg in args if isinstance(arg, Strategy))
+            return original(*args)
+
+        monkeypatch.setattr(space, name, spy, raising=False)
+    strategy = Strategy(priors={"store=stream": 3.0})
+    prompt = MetaPrompt("p", 1, "cpp", strategy, {})
+    view: SearchView = view_of(FILLED)
+    for one in generator_emitters():
+        one.ask(view, prompt, np.random.default_rng(0))
+    assert len(asked) >= 4 and all(used is strategy for used in asked)

@@ -1,0 +1,12 @@
+// evoforge: param CHUNK = 16 in {4, 16, 64}
+// evoforge: require CHUNK >= 4
+#include "evoforge.h"
+
+extern "C" int evo_run(const evo_call* call) {
+    const int64_t n = EVO_SIZE(in0, 0) * EVO_SIZE(in0, 1);
+    const float *a = EVO_IN(float, 0), *b = EVO_IN(float, 1);
+    float* out = EVO_OUT(float, 0);
+#pragma omp parallel for num_threads(call->threads) schedule(static, CHUNK)
+    for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i];
+    return 0;
+}

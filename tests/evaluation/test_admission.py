@@ -1,0 +1,108 @@
+"""Which tasks are fit to be searched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evoforge.core import Task, Tolerance
+from evoforge.evaluation.admission import admit
+from evoforge.evaluation.tasks import load_task
+from evoforge.evaluation.worker import ReferenceWorker
+
+TASK = """\
+import torch
+from torch import nn
+
+MODE = "norm"
+WORKLOADS = [
+    {"name": "norm"}, {"name": "zeros", "MODE": "zeros"}, {"name": "constant", "MODE": "constant"},
+    {"name": "identity", "MODE": "identity"}, {"name": "half", "MODE": "half"}, {"name": "random", "MODE": "random"},
+    {"name": "argmax", "MODE": "argmax"}, {"name": "relu", "MODE": "relu"},
+]
+
+
+class Model(nn.Module):
+    def forward(self, x, y):
+        if MODE == "norm":
+            s = x + y
+            return torch.layer_norm(s, s.shape[-1:]), s
+        if MODE == "zeros":
+            return torch.relu(-x.abs() - 1)
+        if MODE == "constant":
+            return torch.ones_like(x) * 3
+        if MODE == "identity":
+            return y * 1
+        if MODE == "half":
+            return x[:, :8].exp().sum(-1)
+        if MODE == "random":
+            return x + torch.rand(x.shape)
+        if MODE == "argmax":
+            return x.argmax(-1)
+        return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.randn(32, 16), torch.randn(32, 16)]
+"""
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
+    path = tmp_path_factory.mktemp("tasks") / "many.py"
+    path.write_text(TASK)
+    return load_task(str(path))
+
+
+@pytest.fixture(scope="module")
+def worker(task: Task) -> Iterator[ReferenceWorker]:
+    with ReferenceWorker(task) as worker:
+        yield worker
+
+
+def reasons(worker: ReferenceWorker, workload: str) -> tuple[str, ...]:
+    return admit(worker, {workload: worker.describe()[workload]}, Tolerance()).reasons
+
+
+@pytest.mark.parametrize("workload", ["norm", "argmax", "relu"])
+def test_honest_tasks_are_fit(worker: ReferenceWorker, workload: str) -> None:
+    signature = worker.describe()[workload]
+    admission = admit(worker, {workload: signature}, Tolerance())
+    assert admission.fit, admission.reasons
+    tried = {control.name for control in admission.controls}
+    assert {"the reference itself", "zeros", "constants", "outputs for other inputs"} <= tried
+    assert ("outputs computed in half precision" in tried) == (workload != "argmax")
+    if workload == "norm":
+        # Each output alone: a kernel could cheat on one of them.
+        assert {c.output for c in admission.controls if c.name == "copies of in1"} == {"out0", "out1"}
+
+
+@pytest.mark.parametrize(
+    ("workload", "wrong"),
+    [("zeros", "zeros"), ("constant", "constants"), ("identity", "copies of in1"), ("half", "half of the data")],
+)
+def test_a_task_that_a_cheat_passes_is_unfit(worker: ReferenceWorker, workload: str, wrong: str) -> None:
+    found = reasons(worker, workload)
+    assert any(wrong in reason and "pass for out0" in reason for reason in found), found
+
+
+def test_a_random_task_does_not_accept_itself(worker: ReferenceWorker) -> None:
+    (reason,) = reasons(worker, "random")
+    assert "the reference does not accept itself: out0" in reason
+
+
+def test_the_verdict_is_kept_by_task_and_tolerance(
+    worker: ReferenceWorker, task: Task, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("EVOFORGE_CACHE", str(tmp_path))
+    signatures = {name: worker.describe()[name] for name in ("norm", "zeros")}
+    first = admit(worker, signatures, Tolerance(), key=task.id)
+    asked: list[str] = []
+    monkeypatch.setattr(worker, "reference", lambda workload, inputs: asked.append(workload))
+    assert admit(worker, signatures, Tolerance(), key=task.id) == first
+    assert not first.fit and not asked
+    with pytest.raises(AttributeError):  # another tolerance is another question
+        admit(worker, signatures, Tolerance(factor=64), key=task.id)
+    assert asked == ["norm"]

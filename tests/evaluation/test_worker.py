@@ -1,0 +1,398 @@
+"""Reference and baseline processes: real children, tiny tasks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evoforge.core import Task, TensorSpec
+from evoforge.errors import EvoforgeError, TaskError, UnsupportedError, UsageError, WorkerError
+from evoforge.evaluation.tasks import load_task
+from evoforge.evaluation.worker import FAMILIES, BaselineWorker, ReferenceWorker
+
+NORM = """\
+import torch
+from torch import nn
+
+M = 4
+N = 8
+WIDE = 2 * N
+LOG = ""
+DTYPE = torch.float32
+WORKLOADS = [{"name": "small"}, {"name": "large", "N": 16}, {"name": "half", "DTYPE": "float16"}]
+print("loud " * 100_000)
+
+
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(features).to(DTYPE))
+        self.register_buffer("shift", torch.arange(features))
+
+    def forward(self, x, rest, power):
+        index, strided = rest["index"], rest["strided"]
+        if LOG:
+            with open(LOG, "a") as file:
+                file.write(f"{self.weight.double().sum().item()} {x.double().sum().item()}\\n")
+        y = x * torch.rsqrt(x.pow(power).mean(-1, keepdim=True) + 1e-6) * self.weight
+        return {"y": y, "picked": (index + self.shift[:1], strided.t() + 0)}
+
+
+def get_inputs():
+    strided = torch.randn(WIDE, M).t()
+    return [torch.randn(M, N).to(DTYPE), {"index": torch.randint(0, 9, (M,)), "strided": strided}, 2]
+
+
+def get_init_inputs():
+    return [N]
+"""
+
+ODD = """\
+import ctypes
+import os
+import sys
+import time
+
+import torch
+from torch import nn
+
+MODE = "good"
+SIZE = 4
+WORKLOADS = [
+    {"name": "good"}, {"name": "forward", "MODE": "forward"}, {"name": "double", "MODE": "double"},
+    {"name": "in place", "MODE": "in place"}, {"name": "dict", "MODE": "dict"}, {"name": "exit", "MODE": "exit"},
+    {"name": "number", "MODE": "number"}, {"name": "complex", "MODE": "complex"}, {"name": "huge", "SIZE": 10**7},
+]
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        if MODE == "forward":
+            raise ValueError("no such shape")
+        if MODE == "double" and x.dtype == torch.float64:
+            raise TypeError("single only")
+        if MODE == "in place":
+            x += 1
+        return 3.0 if MODE == "number" else x * 2
+
+
+def get_inputs():
+    if MODE == "exit":
+        sys.exit("bye")
+    if torch.initial_seed() == 666:
+        while True:
+            time.sleep(0.01)
+    if torch.initial_seed() == 667:
+        print("about to fall", flush=True)
+        ctypes.string_at(0)
+    x = torch.randn(SIZE, SIZE)
+    return {"x": x} if MODE == "dict" else [x.to(torch.complex64) if MODE == "complex" else x]
+"""
+
+HELPER = """\
+import os
+from evoforge.errors import UnsupportedError
+
+
+def describe(model, inputs):
+    return {"training": model.training, "kinds": [type(x).__name__ for x in inputs], "sum": float(inputs[0].sum())}
+
+
+def refuse(model, inputs):
+    raise UnsupportedError("operator aten.topk is not covered")
+
+
+def fail(model, inputs):
+    return {}["missing"]
+
+
+def environment(model, inputs):
+    return dict(os.environ)
+"""
+
+
+def task_of(folder: Path, name: str, text: str) -> Task:
+    (folder / "helper_of_task.py").write_text(HELPER)
+    path = folder / f"{name}.py"
+    path.write_text(text)
+    return load_task(str(path))
+
+
+@pytest.fixture(scope="module")
+def norm(tmp_path_factory: pytest.TempPathFactory) -> Task:
+    return task_of(tmp_path_factory.mktemp("norm"), "norm", NORM)
+
+
+@pytest.fixture(scope="module")
+def worker(norm: Task) -> Iterator[ReferenceWorker]:
+    os.environ["SECRET_API_KEY"] = "sk-123"
+    try:
+        with ReferenceWorker(norm, seed=5) as worker:
+            yield worker
+    finally:
+        del os.environ["SECRET_API_KEY"]
+
+
+@pytest.fixture(scope="module")
+def odd_task(tmp_path_factory: pytest.TempPathFactory) -> Task:
+    return task_of(tmp_path_factory.mktemp("odd"), "odd", ODD)
+
+
+@pytest.fixture(scope="module")
+def odd(odd_task: Task) -> Iterator[ReferenceWorker]:
+    with ReferenceWorker(odd_task) as worker:
+        yield worker
+
+
+def test_signatures_follow_the_workloads(worker: ReferenceWorker) -> None:
+    signatures = worker.describe()
+    assert list(signatures) == ["small", "large", "half"]
+    small, large = signatures["small"], signatures["large"]
+    assert small.inputs == (
+        TensorSpec("in0", (4, 8), (8, 1), "f32"),
+        TensorSpec("in1", (4,), (1,), "i64"),
+        TensorSpec("in2", (4, 16), (1, 4), "f32"),
+    )
+    assert small.constants == (TensorSpec("cst0", (8,), (1,), "f32"), TensorSpec("cst1", (8,), (1,), "i64"))
+    assert [spec.name for spec in small.outputs] == ["out0", "out1", "out2"]
+    assert (small.outputs[1].dtype, small.outputs[2].shape) == ("i64", (16, 4))
+    # WIDE is derived from N, so it follows the override.
+    assert (large.inputs[0].shape, large.inputs[2].shape) == ((4, 16), (4, 32))
+    assert (signatures["half"].inputs[0].dtype, signatures["half"].outputs[0].dtype) == ("f16", "f16")
+
+
+def test_equal_seeds_give_equal_inputs(worker: ReferenceWorker) -> None:
+    first, again, other = (worker.inputs("small", seed) for seed in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(first.arrays(), again.arrays(), strict=True))
+    assert not np.array_equal(first.array(0), other.array(0))
+
+
+def test_families_replace_floating_values_only(worker: ReferenceWorker) -> None:
+    sets = {family: worker.inputs("large", 3, family) for family in FAMILIES}
+    x = {family: shared.array(0) for family, shared in sets.items()}
+    assert all(np.array_equal(sets["given"].array(1), shared.array(1)) for shared in sets.values())
+    assert len({array.tobytes() for array in x.values()}) == len(FAMILIES)
+    assert np.array_equal(x["rows"], np.repeat(x["rows"][:, :1], 16, axis=1))
+    assert np.array_equal(x["integers"], np.round(x["integers"])) and np.abs(x["integers"]).max() <= 8
+    assert np.abs(x["uniform"]).max() <= 1
+    assert np.abs(x["wide"]).max() / np.abs(x["wide"]).min() > 1e3
+    with pytest.raises(UsageError, match="expected an input family"):
+        worker.inputs("large", 3, "odd")
+
+
+def test_the_reference_is_the_model_in_double_precision(worker: ReferenceWorker) -> None:
+    inputs, weights = worker.inputs("small", 7), worker.constants("small")
+    found = worker.reference("small", inputs)
+    x, index, strided = (array.astype(np.float64) for array in inputs.arrays())
+    expected = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * weights.array(0).astype(np.float64)
+    y, picked, turned = found.y64.arrays()
+    np.testing.assert_allclose(y, expected, rtol=1e-13)
+    np.testing.assert_array_equal(picked, index)
+    np.testing.assert_array_equal(turned, strided.T)
+    assert [spec.dtype for spec in found.y64.specs] == ["f64", "i64", "f64"]
+    # One d per floating output: at least the rounding of the result, here not much more.
+    assert [spec.name for spec in found.d.specs] == ["out0", "out2"]
+    u = 2.0**-24
+    assert (found.d.array(0) >= 0.99 * u * np.abs(y)).all() and (found.d.array(0) <= 5 * u * np.abs(y) + 1e-20).all()
+    assert 0 < found.ref_error[0] < 1e-6 and found.ref_error[1:] == (0.0, 0.0)
+    again = worker.reference("small", inputs)
+    assert np.array_equal(again.d.array(0), found.d.array(0))
+
+
+def test_a_16_bit_reference_is_computed_in_single_precision_and_rounded(worker: ReferenceWorker) -> None:
+    inputs = worker.inputs("half", 7)
+    found, outputs = worker.reference("half", inputs), worker.outputs("half", inputs)
+    y = found.y64.array(0)
+    assert outputs.array(0).dtype == np.float16
+    # Half an ulp of float16: native half arithmetic would not reach that everywhere.
+    assert (np.abs(outputs.array(0) - y) <= np.abs(y) * 2.0**-11 * 1.01).all()
+    assert found.ref_error[0] > 1e-5
+
+
+def test_half_precision_outputs_are_worse(worker: ReferenceWorker) -> None:
+    inputs = worker.inputs("small", 7)
+    y = worker.reference("small", inputs).y64.array(0)
+    error = {p: np.abs(worker.outputs("small", inputs, p).array(0) - y).max() for p in ("fp32", "bf16")}
+    assert error["fp32"] < 1e-5 < 1e-3 < error["bf16"]
+
+
+def test_analyse_calls_a_function_of_the_tasks_folder(worker: ReferenceWorker) -> None:
+    found = worker.analyse("helper_of_task:describe", "small")
+    assert found["training"] is False and found["kinds"] == ["Tensor", "dict", "int"]
+    with pytest.raises(UnsupportedError, match=r"^operator aten\.topk is not covered$"):
+        worker.analyse("helper_of_task:refuse", "small")
+    with pytest.raises(WorkerError, match=r"analyse failed with KeyError: 'missing' \(helper_of_task.py:14\)"):
+        worker.analyse("helper_of_task:fail", "small")
+
+
+def test_the_environment_is_scrubbed_and_the_allocator_keeps_its_memory(worker: ReferenceWorker) -> None:
+    environment = worker.analyse("helper_of_task:environment", "small")
+    assert "sk-123" not in environment.values()
+    assert environment["MALLOC_MMAP_MAX_"] == "0" and environment["OMP_NUM_THREADS"] == "1"
+
+
+def test_every_process_of_a_campaign_has_the_same_weights(norm: Task, worker: ReferenceWorker, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert norm.path is not None
+    task = load_task(norm.path, {"LOG": str(log)})
+    sets = [worker.inputs("small", seed) for seed in (1, 2, 3)]
+    with BaselineWorker(task, side="eager", seed=5) as eager:
+        eager.prepare("small", sets)
+        assert eager.ready(60)
+        log.unlink()
+        assert eager.run("small", 7, 2) > 0
+        assert eager.empty() > 0
+        rows = [line.split() for line in log.read_text().splitlines()]
+        with pytest.raises(WorkerError, match="expected workload large to be prepared"):
+            eager.run("large", 1, 0)
+        # What the judge writes into a set later, the baseline reads.
+        sums = [shared.array(0).astype(np.float64).sum() for shared in sets]
+        sets[0].array(0)[...] = 0
+        eager.run("small", 1, 0)
+        assert float(log.read_text().splitlines()[-1].split()[1]) == 0
+    weight = worker.constants("small").array(0).astype(np.float64).sum()
+    assert [float(row[0]) for row in rows] == pytest.approx([weight] * 7, rel=1e-12)
+    assert [float(row[1]) for row in rows] == pytest.approx([sums[(2 + i) % 3] for i in range(7)])
+
+
+@pytest.mark.parametrize(
+    ("workload", "kind", "message"),
+    [
+        (
+            "forward",
+            TaskError,
+            r"odd\.py:21: expected forward\(\) of workload 'forward' to run, it raised ValueError: no",
+        ),
+        ("in place", UnsupportedError, r"forward\(\) changes input 0 in place"),
+        ("dict", TaskError, r"expected get_inputs\(\) to return a list.*, got dict"),
+        (
+            "exit",
+            TaskError,
+            r"odd\.py:31: expected get_inputs\(\) of workload 'exit' .* SystemExit: bye",
+        ),
+        ("number", TaskError, r"expected forward\(\) to return tensors, output 0 is float"),
+        ("complex", UnsupportedError, r"input 0 is complex64, which is not covered"),
+        ("huge", TaskError, r"fits into the .* GiB of memory available, it needs at least .* GiB .*--set"),
+    ],
+)
+def test_what_cannot_be_a_task_is_refused_with_the_reason(
+    odd: ReferenceWorker, workload: str, kind: type[EvoforgeError], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        odd.inputs(workload, 0)
+    assert odd.inputs("good", 0).array(0).shape == (4, 4)  # the process is none the worse
+
+
+def test_a_model_that_fails_in_double_is_refused_with_the_reason(odd: ReferenceWorker) -> None:
+    inputs = odd.inputs("double", 0)
+    with pytest.raises(TaskError, match=r"odd\.py:23: expected forward\(\) in double precision.*: single only"):
+        odd.reference("double", inputs)
+
+
+def test_an_endless_task_is_killed_and_the_stage_named(odd_task: Task) -> None:
+    with ReferenceWorker(odd_task) as worker:
+        worker.inputs("good", 0)
+        worker.timeout_s = 0.5
+        with pytest.raises(WorkerError, match=r"did not finish making inputs .* within 0\.5 s, at: get_inputs\(\)"):
+            worker.inputs("good", 666)
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker.pid, 0)
+        with pytest.raises(WorkerError, match="did not finish"):
+            worker.inputs("good", 0)
+
+
+def test_a_crash_is_reported_with_the_last_lines(odd_task: Task) -> None:
+    with ReferenceWorker(odd_task) as worker, pytest.raises(WorkerError, match=r"(?s)SIGSEGV.*about to fall"):
+        worker.inputs("good", 667)
+
+
+def test_a_class_of_the_users_own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mylayers.py").write_text(
+        "import torch\n\nclass Twice(torch.nn.Module):\n    def forward(self, x):\n        return x + x\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    task = load_task("mylayers:Twice", inputs=["x=f32[2,3]"])
+    with ReferenceWorker(task) as worker:
+        assert worker.describe()["default"].outputs[0].shape == (2, 3)
+        inputs = worker.inputs("default", 1)
+        np.testing.assert_array_equal(worker.outputs("default", inputs).array(0), 2 * inputs.array(0))
+
+
+def test_the_child_ends_when_its_client_is_killed(norm: Task) -> None:
+    script = (
+        "import os, sys\nfrom evoforge.evaluation.tasks import load_task\n"
+        "from evoforge.evaluation.worker import ReferenceWorker\n"
+        "worker = ReferenceWorker(load_task(sys.argv[1]))\nworker.describe()\n"
+        "print(worker.pid, flush=True)\nos.kill(os.getpid(), 9)\n"
+    )
+    assert norm.path is not None
+    done = subprocess.run([sys.executable, "-c", script, norm.path], capture_output=True, text=True, check=False)
+    pid = int(done.stdout)
+    deadline = time.monotonic() + 10
+    while _alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _alive(pid)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+SCALE = """\
+import torch
+
+M = 32
+
+
+def Model(x):
+    return torch.relu(x) * 2
+
+
+def get_inputs():
+    return [torch.randn(M, M)]
+"""
+
+
+def test_the_compiled_baseline_compiles_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVOFORGE_CACHE", str(tmp_path / "cache"))
+    task = task_of(tmp_path, "scale", SCALE)
+    with ReferenceWorker(task) as worker, BaselineWorker(task, side="compiled") as compiled:
+        sets = [worker.inputs("default", seed) for seed in range(2)]
+        began = time.monotonic()
+        compiled.prepare("default", sets)
+        assert not compiled.ready()
+        assert time.monotonic() - began < 0.5  # neither waits for the compiler
+        assert compiled.ready(120)
+        assert compiled.run("default", 5, 1) > 0
+    assert any((tmp_path / "cache" / "inductor").rglob("*.so"))
+
+
+def test_a_failing_torch_compile_is_reported_and_eager_is_not_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVOFORGE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CXX", "/nonexistent/g++")
+    task = task_of(tmp_path, "scale", SCALE)
+    with (
+        ReferenceWorker(task) as worker,
+        BaselineWorker(task, side="compiled") as compiled,
+        BaselineWorker(task, side="eager") as eager,
+    ):
+        sets = [worker.inputs("default", 0)]
+        compiled.prepare("default", sets)
+        eager.prepare("default", sets)
+        with pytest.raises(WorkerError, match="Invalid"):
+            compiled.ready(120)
+        with pytest.raises(WorkerError, match="Invalid"):
+            compiled.run("default", 1, 0)
+        assert eager.run("default", 2, 0) > 0

@@ -1,0 +1,257 @@
+"""Opening a store: what is made, what is refused, and what the refusal says."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from evoforge.errors import MissingToolError, NotFoundError, StoreError, StoreVersionError, UsageError
+from evoforge.storage import Store, _migrate, _schema, check_store, open_store, upgrade_store
+from evoforge.testing.store_suite import fill, kernel, make_campaign
+
+MIGRATIONS = Path(_migrate.__file__).with_name("migrations")
+
+
+def test_a_missing_file_and_its_folders_are_made(tmp_path: Path) -> None:
+    path = tmp_path / "a%20b" / "ü" / "evo forge #1.db"
+    url = f"sqlite:///{path}"
+    with open_store(url) as store:
+        make_campaign(store)
+    assert path.is_file()
+    with open_store(url, create=False) as store:
+        assert [row.name for row in store.campaigns()] == ["c"]
+    with closing(sqlite3.connect(path)) as raw:
+        assert raw.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_reading_makes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"no store at .*evoforge run"):
+        open_store(f"sqlite:///{tmp_path}/deep/evoforge.db", create=False)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(NotFoundError, match="holds no evoforge store"):
+        open_store(f"sqlite:///{tmp_path}/empty.db", create=False)
+    open_store(f"sqlite:///{tmp_path}/empty.db").close()
+    assert check_store(f"sqlite:///{tmp_path}/empty.db") == []
+
+
+def test_a_relative_path_stays_where_it_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_store("sqlite:///archive/evoforge.db") as store:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        store.close()
+        make_campaign(store)
+    assert check_store(f"sqlite:///{tmp_path}/archive/evoforge.db") == []
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["evoforge.db", "mysql://host/db", "sqlite://", "sqlite:///:memory:", ""])
+def test_what_is_no_store_url_is_misuse(url: str) -> None:
+    with pytest.raises(UsageError, match=r"sqlite"):
+        open_store(url)
+
+
+def test_a_folder_or_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="found a folder"):
+        open_store(f"sqlite:///{tmp_path}")
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"cannot make the store's folder .*--store"):
+        open_store(f"sqlite:///{tmp_path}/file/sub/evoforge.db")
+
+
+def test_other_files_are_left_alone(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database, but long enough to look at " * 20)
+    with pytest.raises(StoreError, match="not a SQLite database"):
+        open_store(f"sqlite:///{text}")
+    assert text.read_text().startswith("not a database")
+    foreign = tmp_path / "music.db"
+    with closing(sqlite3.connect(foreign)) as raw:
+        raw.execute("CREATE TABLE songs (name TEXT)")
+    before = foreign.read_bytes()
+    for action in (open_store, upgrade_store):
+        with pytest.raises(StoreError, match=r"something else.*songs"):
+            action(f"sqlite:///{foreign}")
+    with closing(sqlite3.connect(foreign)) as raw:
+        assert raw.execute("SELECT name FROM sqlite_master").fetchall() == [("songs",)]
+    assert len(before) == foreign.stat().st_size
+
+
+def test_read_only_reads_and_does_not_write(sqlite_store: Store, store_path: Path) -> None:
+    make_campaign(sqlite_store)
+    with open_store(f"sqlite:///{store_path}", read_only=True) as reader:
+        assert reader.campaign("c").name == "c"
+        fill(sqlite_store, "c", [kernel()])
+        assert len(reader.evaluations()) == 2  # a live writer is seen
+        with pytest.raises(StoreError, match="reading only"):
+            reader.update_campaign("c", state="running")
+        with pytest.raises(StoreError, match="reading only"), reader.lock_campaign("c"):
+            raise AssertionError("locked")
+    with pytest.raises(NotFoundError):
+        open_store(f"sqlite:///{store_path}x", read_only=True)
+
+
+_AS_NOBODY = """
+import os, sys
+os.setgid(65534); os.setuid(65534)
+from evoforge.errors import StoreError
+from evoforge.storage import open_store
+folder = sys.argv[1]
+try:
+    open_store(f"sqlite:///{folder}/new.db")
+except StoreError as error:
+    print(error)
+with open_store(f"sqlite:///{folder}/evoforge.db", create=False) as store:
+    print(len(store.evaluations()), store.check())
+    try:
+        store.update_campaign("c", state="running")
+    except StoreError as error:
+        print(error)
+"""
+
+
+def test_a_read_only_folder(sqlite_store: Store, store_path: Path, tmp_path: Path) -> None:
+    """As root permissions do not bind, so the other side is a process without them."""
+    make_campaign(sqlite_store)
+    fill(sqlite_store, "c", [kernel()])
+    sqlite_store.close()  # the last one out folds the log into the file
+    command = [sys.executable, "-c", _AS_NOBODY if os.getuid() == 0 else _AS_NOBODY.replace("os.set", "0 and os.set")]
+    opened = [parent for parent in tmp_path.parents if parent != Path("/tmp") and parent.is_relative_to("/tmp")]
+    modes = {folder: folder.stat().st_mode for folder in (*opened, tmp_path)}
+    try:
+        for folder in opened:
+            folder.chmod(0o755)
+        store_path.chmod(0o444)
+        tmp_path.chmod(0o555)
+        done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
+    finally:
+        for folder, mode in modes.items():
+            folder.chmod(mode)
+    if "Permission denied" in done.stderr or "ModuleNotFoundError" in done.stderr:
+        pytest.skip("an unprivileged process cannot read this Python or the temporary folder")
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3, done.stderr
+    assert "read-only; give another --store" in lines[0]
+    assert lines[1] == "2 []"
+    assert "reading only" in lines[2]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["evoforge.db"]
+
+
+def test_a_newer_store_says_upgrade_evoforge(store_path: Path) -> None:
+    with closing(sqlite3.connect(store_path)) as raw:
+        raw.execute("UPDATE alembic_version SET version_num = '9999'")
+        raw.commit()
+    for action in (open_store, upgrade_store, check_store):
+        with pytest.raises(StoreVersionError, match=r"schema 9999, newer.*upgrade evoforge"):
+            action(f"sqlite:///{store_path}")
+
+
+def test_an_older_store_is_upgraded_by_command_and_keeps_its_rows(
+    sqlite_store: Store, store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later version, played by one more revision."""
+    make_campaign(sqlite_store)
+    fill(sqlite_store, "c", [kernel()])
+    before = sqlite_store.evaluations()
+    sqlite_store.close()
+    scripts = tmp_path / "migrations"
+    shutil.copytree(MIGRATIONS, scripts)
+    (scripts / "versions" / "r0002_next.py").write_text(
+        "import sqlalchemy as sa\nfrom alembic import op\n"
+        "revision, down_revision = '0002', '0001'\n"
+        "def upgrade():\n"
+        "    op.add_column('campaigns', sa.Column('colour', sa.Text, server_default='green', nullable=False))\n"
+    )
+    monkeypatch.setattr(_migrate, "_SCRIPTS", scripts)
+    monkeypatch.setattr(_schema, "REVISIONS", ("0001", "0002"))
+    url = f"sqlite:///{store_path}"
+    with pytest.raises(StoreVersionError, match=rf"evoforge db upgrade --store {url}"):
+        open_store(url)
+    assert upgrade_store(url) == "0002"
+    assert upgrade_store(url) == "0002"
+    with open_store(url) as store:
+        assert store.evaluations() == before
+    with closing(sqlite3.connect(store_path)) as raw:
+        assert raw.execute("SELECT colour FROM campaigns").fetchall() == [("green",)]
+
+
+def test_a_failing_migration_changes_nothing(store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = tmp_path / "migrations"
+    shutil.copytree(MIGRATIONS, scripts)
+    (scripts / "versions" / "r0002_next.py").write_text(
+        "from alembic import op\nrevision, down_revision = '0002', '0001'\n"
+        "def upgrade():\n    op.drop_table('placements')\n    op.execute('SELECT * FROM nothing')\n"
+    )
+    url = f"sqlite:///{store_path}"
+    with monkeypatch.context() as patch:
+        patch.setattr(_migrate, "_SCRIPTS", scripts)
+        patch.setattr(_schema, "REVISIONS", ("0001", "0002"))
+        with pytest.raises(StoreError, match="nothing"):
+            upgrade_store(url)
+    assert check_store(url) == []
+
+
+def test_upgrading_a_store_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        upgrade_store(f"sqlite:///{tmp_path}/evoforge.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_migrations_make_the_schema_that_the_code_expects(store_path: Path) -> None:
+    import sqlalchemy
+    from alembic.autogenerate import compare_metadata
+    from alembic.config import Config
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
+    engine = sqlalchemy.create_engine(f"sqlite:///{store_path}")
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, _schema.metadata) == []
+    engine.dispose()
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    chain = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+    assert tuple(reversed(chain)) == _schema.REVISIONS
+
+
+def test_many_processes_may_create_one_store_at_once(tmp_path: Path) -> None:
+    code = "import sys; from evoforge.storage import open_store; open_store(sys.argv[1]).next_name('x'); print('ok')"
+    url = f"sqlite:///{tmp_path}/new/evoforge.db"
+    children = [
+        subprocess.Popen([sys.executable, "-c", code, url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    for child in children:
+        out, err = child.communicate()
+        assert out == "ok\n", err
+    assert check_store(url) == []
+
+
+def test_importing_the_package_imports_no_database_library(store_path: Path) -> None:
+    code = (
+        "import sys, evoforge.storage as s\n"
+        "assert not {'sqlalchemy', 'alembic'} & set(sys.modules), 'sqlalchemy on import'\n"
+        "s.open_store(sys.argv[1], create=False).campaigns()\n"
+        "assert 'alembic' not in sys.modules, 'alembic for a store that is current'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, f"sqlite:///{store_path}"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_postgresql_url_hides_its_password_and_names_what_is_missing() -> None:
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        with pytest.raises(MissingToolError, match=r"evoforge\[postgres\]"):
+            open_store("postgresql://me:secret@127.0.0.1:1/db")
+    else:
+        with pytest.raises(StoreError) as caught:
+            open_store("postgresql://me:secret@127.0.0.1:1/db")
+        assert "secret" not in str(caught.value)

@@ -1,0 +1,234 @@
+"""The SQL store keeps the contract, on SQLite and, where a server is given, on PostgreSQL."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from evoforge.core import Kind, Status
+from evoforge.errors import CampaignLockedError, StoreError
+from evoforge.storage import Owner, Store, open_store
+from evoforge.testing.store_suite import StoreSuite, an_evaluation, fill, kernel, make_campaign
+
+
+class TestSqliteStore(StoreSuite):
+    @pytest.fixture
+    def store(self, sqlite_store: Store) -> Store:
+        return sqlite_store
+
+
+@pytest.mark.skipif("EVOFORGE_TEST_POSTGRES" not in os.environ, reason="EVOFORGE_TEST_POSTGRES holds no server's URL")
+class TestPostgresStore(StoreSuite):
+    """Every test in a database of its own; the URL's user must be allowed to create databases."""
+
+    @pytest.fixture
+    def store(self) -> Iterator[Store]:
+        import sqlalchemy
+
+        url = sqlalchemy.make_url(os.environ["EVOFORGE_TEST_POSTGRES"]).set(drivername="postgresql+psycopg")
+        name = f"evoforge_{uuid.uuid4().hex[:12]}"
+        admin = sqlalchemy.create_engine(url, isolation_level="AUTOCOMMIT")
+        with admin.connect() as connection:
+            connection.exec_driver_sql(f"CREATE DATABASE {name}")
+        try:
+            with open_store(url.set(database=name).render_as_string(hide_password=False)) as store:
+                yield store
+        finally:
+            with admin.connect() as connection:
+                connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+            admin.dispose()
+
+
+def run_python(code: str, *arguments: object) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_what_was_acknowledged_survives_kill_9(sqlite_store: Store, store_path: Path) -> None:
+    make_campaign(sqlite_store)
+    writer = run_python(
+        """
+        import sys
+        from evoforge.core import Kind
+        from evoforge.storage import open_store
+        from evoforge.testing.store_suite import an_evaluation, kernel, placed
+
+        store = open_store("sqlite:///" + sys.argv[1], create=False)
+        with store.lock_campaign("c"):
+            for ticket in range(100_000):
+                candidate = kernel(str(ticket))
+                rows = [an_evaluation(candidate), an_evaluation(candidate, kind=Kind.CONFIRM)]
+                ids = store.record_outcome("c", ticket, candidate, rows, [placed(candidate)])
+                print(ticket, *ids, flush=True)
+        """,
+        store_path,
+    )
+    assert writer.stdout is not None
+    with writer:
+        acknowledged = [next(writer.stdout).split() for _ in range(25)]
+        with pytest.raises(CampaignLockedError, match=f"process {writer.pid}"), sqlite_store.lock_campaign("c"):
+            raise AssertionError("the writer was still alive")
+        writer.send_signal(signal.SIGKILL)
+        acknowledged += [line.split() for line in writer.stdout if line.endswith("\n") and len(line.split()) == 3]
+    with open_store(f"sqlite:///{store_path}", create=False) as store:
+        assert store.check() == []
+        by_ticket: dict[int | None, list[int]] = {}
+        for row in store.evaluations(campaign="c"):
+            by_ticket.setdefault(row.ticket, []).append(row.id)
+        for ticket, *ids in acknowledged:
+            assert by_ticket[int(ticket)] == [int(number) for number in ids]
+        assert all(len(ids) == 2 for ids in by_ticket.values())  # whole outcomes or none
+        assert len(store.placements("c")) == len(store.proposals("c")) == len(by_ticket)
+        with store.lock_campaign("c"):  # the dead writer's lock is taken over
+            pass
+
+
+def test_a_lock_holds_across_processes_and_dies_with_its_owner(sqlite_store: Store) -> None:
+    make_campaign(sqlite_store)
+    sleeper = run_python("import time; print('up', flush=True); time.sleep(60)")
+    assert sleeper.stdout is not None
+    with sleeper:
+        next(sleeper.stdout)
+        import psutil
+
+        theirs = Owner(sleeper.pid, psutil.Process(sleeper.pid).create_time(), "token")
+        context = sqlite_store.lock_campaign("c", theirs)
+        context.__enter__()
+        with pytest.raises(CampaignLockedError, match="resume c"), sqlite_store.lock_campaign("c"):
+            raise AssertionError("locked twice")
+        sleeper.kill()
+        sleeper.wait()
+        with sqlite_store.lock_campaign("c") as mine:
+            context.__exit__(None, None, None)  # a late release must not free what is mine now
+            with pytest.raises(CampaignLockedError), sqlite_store.lock_campaign("c"):
+                raise AssertionError("locked twice")
+        assert mine.pid == os.getpid()
+
+
+def test_a_reused_process_number_is_not_the_owner(sqlite_store: Store) -> None:
+    make_campaign(sqlite_store)
+    earlier = Owner(os.getpid(), Owner.current().started - 1000, "token")
+    context = sqlite_store.lock_campaign("c", earlier)
+    context.__enter__()
+    with sqlite_store.lock_campaign("c"):
+        pass
+
+
+def test_two_stores_on_one_file_see_each_other(sqlite_store: Store, store_path: Path) -> None:
+    make_campaign(sqlite_store)
+    with open_store(f"sqlite:///{store_path}") as other:
+        fill(other, "c", [kernel("a")])
+        assert len(sqlite_store.evaluations()) == 2
+        make_campaign(other, "d")
+    assert sqlite_store.next_name("c") == "c-1"
+    assert [row.name for row in sqlite_store.campaigns()] == ["c", "d"]
+
+
+def test_a_reader_is_not_held_up_by_a_writer(sqlite_store: Store, store_path: Path) -> None:
+    make_campaign(sqlite_store)
+    with closing(sqlite3.connect(store_path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("UPDATE campaigns SET state = 'half way'")
+        assert sqlite_store.campaign("c").state == "created"
+        writer.execute("ROLLBACK")
+
+
+def test_the_database_refuses_what_the_checks_let_by(store_path: Path) -> None:
+    """Foreign keys are on for every connection of ours, and declared in the schema."""
+    with closing(sqlite3.connect(store_path)) as raw:
+        raw.execute("PRAGMA foreign_keys=ON")
+        columns = {"child": "f" * 64, "parent": "e" * 64, "position": 0}
+        with pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY"):
+            raw.execute(
+                "INSERT INTO parent_edges (child, parent, position) VALUES (:child, :parent, :position)", columns
+            )
+        declared = {
+            (table, row[3], row[2], row[4])
+            for (table,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            for row in raw.execute(f"PRAGMA foreign_key_list({table})")
+        }
+    from evoforge.storage._check import REFERENCES
+
+    assert declared == set(REFERENCES)
+
+
+DAMAGE = {
+    "an evaluation that lost its timings": (
+        "UPDATE evaluations SET body = :body WHERE kind = 'trial'",
+        "must carry timings",
+    ),
+    "a body cut short": ("UPDATE evaluations SET body = substr(body, 1, 40) WHERE kind = 'trial'", "cannot be read"),
+    "an unknown status": ("UPDATE evaluations SET status = 'FINE' WHERE kind = 'trial'", "cannot be read"),
+    "a beautified objective": ("UPDATE evaluations SET objective = 9 WHERE kind = 'trial'", "says objective 9"),
+    "other parameter values": (
+        "UPDATE evaluations SET params = '{\"T\":8}' WHERE kind = 'trial'",
+        "other parameter values",
+    ),
+    "a placement without its evaluation": ("UPDATE placements SET evaluation = 999", "evaluations 999"),
+    "a placement on another's evaluation": ("UPDATE placements SET params = '{\"T\":8}'", "measured something else"),
+    "a placement on a wrong result": (
+        "UPDATE evaluations SET status = 'WRONG', objective = NULL, latency_ms = NULL, body = :body",
+        "which is WRONG",
+    ),
+    "an unknown action": ("UPDATE placements SET action = 'GIFT'", "unknown action"),
+    "an edited source": ("UPDATE candidates SET source = source || ' '", "its id was made from"),
+    "an edited task": ("UPDATE tasks SET body = replace(body, 'class Model', 'class Other')", "its id was made from"),
+    "an edited target": ("UPDATE targets SET body = replace(body, 'a model', 'another')", "its id was made from"),
+    "an unreadable target": ("UPDATE targets SET body = '{}'", "cannot be read"),
+    "a lost candidate": ("DELETE FROM candidates", "refers to candidates"),
+    "a lost campaign": ("DELETE FROM campaigns", "refers to campaigns"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_check_finds_damage(sqlite_store: Store, store_path: Path, name: str) -> None:
+    make_campaign(sqlite_store)
+    fill(sqlite_store, "c", [kernel("a")])
+    statement, expected = DAMAGE[name]
+    body = json.dumps(
+        {
+            "reason": "", "timings": [], "max_error": None, "facts": {}, "flags": [], "seconds": {}, "sandbox": "none",
+        }
+    )  # fmt: skip
+    with closing(sqlite3.connect(store_path)) as raw:
+        raw.execute(statement, {"body": body} if ":body" in statement else {})
+        raw.commit()
+    problems = sqlite_store.check()
+    assert any(expected in problem for problem in problems), problems
+
+
+def test_reading_a_damaged_row_says_which(sqlite_store: Store, store_path: Path) -> None:
+    make_campaign(sqlite_store)
+    (number,) = sqlite_store.record_outcome("c", 0, kernel(), [an_evaluation(kernel(), Status.WRONG)])
+    with closing(sqlite3.connect(store_path)) as raw:
+        raw.execute("UPDATE evaluations SET status = 'CORRECT'")
+        raw.commit()
+    with pytest.raises(StoreError, match=rf"evaluation {number} is damaged.*db check"):
+        sqlite_store.evaluations(kind=Kind.TRIAL)
+
+
+def test_queries_use_their_indices(store_path: Path) -> None:
+    """A store of weeks must not be read whole for one candidate or one campaign."""
+    queries = {
+        "SELECT * FROM evaluations WHERE candidate = 'x' AND params_hash = 'y' ORDER BY id": "candidate_params_hash",
+        "SELECT max(ticket) FROM evaluations WHERE campaign = 'c'": "campaign_ticket",
+        "SELECT status, count(*) FROM evaluations WHERE campaign = 'c' AND kind = 'trial' GROUP BY status":
+            "COVERING INDEX ix_evaluations_campaign_kind_status",
+        "SELECT * FROM candidates WHERE id >= 'ab' AND id < 'abg'": "id>? AND id<?",
+        "SELECT * FROM parent_edges WHERE child = 'x'": "child=?",
+        "SELECT * FROM proposals WHERE campaign = 'c' ORDER BY ticket": "campaign=?",
+        "SELECT * FROM placements WHERE campaign = 'c' ORDER BY id": "ix_placements_campaign",
+    }  # fmt: skip
+    with closing(sqlite3.connect(store_path)) as raw:
+        for query, expected in queries.items():
+            plan = " ".join(row[3] for row in raw.execute(f"EXPLAIN QUERY PLAN {query}"))
+            assert expected in plan, (query, plan)

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evoforge.core import Parameter, ParameterSpace, Status
+from evoforge.tuning import Tuner
+
+
+def space_of(sizes: Mapping[str, int], *constraints: str) -> ParameterSpace:
+    parameters = tuple(Parameter(name, 1, tuple(range(1, size + 1))) for name, size in sizes.items())
+    return ParameterSpace(parameters, constraints)
+
+
+SMALL = space_of({"A": 4, "B": 3}, "A + B <= 5")
+WIDE = space_of(dict.fromkeys("ABCDEF", 8))
+# 8 ** 6 combinations, of which one in about 150 is feasible.
+TIGHT = space_of(dict.fromkeys("ABCDEF", 8), "A * B <= 12", "C + D == 7", "E * F >= A + B", "A < C", "D <= F")
+
+
+def key(params: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(params[name] for name in sorted(params))
+
+
+def drive(tuner: Tuner, objective: Callable[[Mapping[str, int]], float]) -> list[dict[str, int]]:
+    """Asks and tells until the tuner has had enough."""
+    asked = []
+    while (params := tuner.ask()) is not None:
+        asked.append(params)
+        tuner.tell(params, objective(params), Status.CORRECT)
+    return asked
+
+
+def smooth(params: Mapping[str, int]) -> float:
+    """A bowl with its top at 5, 3, 6, 2, 5, 3."""
+    return -sum((params[name] - top) ** 2 for name, top in zip("ABCDEF", (5, 3, 6, 2, 5, 3), strict=True)) / 20
+
+
+def test_few_points_are_enumerated_in_seeded_order() -> None:
+    tuner = Tuner(SMALL, seed=1, trials=64)
+    assert tuner.exhaustive
+    asked = drive(tuner, lambda p: float(p["A"]))
+    assert sorted(map(key, asked)) == sorted(map(key, SMALL.points()))
+    assert drive(Tuner(SMALL, seed=1, trials=64), lambda p: 0.0) == asked
+    assert drive(Tuner(SMALL, seed=2, trials=64), lambda p: 0.0) != asked
+    assert tuner.best is not None and tuner.best[0]["A"] == 4 and tuner.best[1] == 4.0
+
+
+def test_more_points_than_trials_are_not_enumerated() -> None:
+    assert len(list(SMALL.points())) == 9
+    assert Tuner(SMALL, seed=0, trials=9).exhaustive
+    assert not Tuner(SMALL, seed=0, trials=8).exhaustive
+    assert Tuner(SMALL, seed=0, trials=8, known=[({"A": 1, "B": 1}, 0.0)]).exhaustive
+    assert len(drive(Tuner(SMALL, seed=0, trials=8), smooth_small)) == 8
+
+
+def smooth_small(params: Mapping[str, int]) -> float:
+    return float(params["A"] - params["B"])
+
+
+def test_a_kernel_without_parameters_has_one_point() -> None:
+    tuner = Tuner(ParameterSpace(), seed=0, trials=5)
+    assert tuner.ask() == {} and tuner.ask() is None
+    assert Tuner(ParameterSpace(), seed=0, trials=5, known=[({}, 0.5)]).ask() is None
+
+
+def test_inherited_points_come_first_fitted_to_the_space() -> None:
+    enqueue = [{"A": 2, "B": 99, "OTHER": 4}, {"A": 4, "B": 3}, {"A": 2, "B": 1}]
+    for trials in (64, 4):
+        asked = drive(Tuner(SMALL, seed=3, trials=trials, enqueue=enqueue), smooth_small)
+        assert asked[:2] == [{"A": 2, "B": 1}, {"A": 1, "B": 1}]
+        assert len(asked) == len(set(map(key, asked)))
+    asked = drive(Tuner(WIDE, seed=3, trials=4, enqueue=[dict.fromkeys("ABCDEF", 7)]), smooth)
+    assert asked[0] == dict.fromkeys("ABCDEF", 7)
+
+
+def test_known_points_are_not_asked_again_but_count_for_best() -> None:
+    known = [({"A": 4, "B": 1}, 9.0), ({"A": 1, "B": 1}, None), ({"A": 4, "B": 3}, 100.0)]
+    tuner = Tuner(SMALL, seed=0, trials=64, known=known)
+    assert tuner.best == ({"A": 4, "B": 1}, 9.0)
+    asked = [key(params) for params in drive(tuner, smooth_small)]
+    assert len(asked) == 7 and (4, 1) not in asked and (1, 1) not in asked
+
+
+def test_at_least_64_distinct_feasible_points_in_a_tight_space() -> None:
+    tuner = Tuner(TIGHT, seed=0, trials=70)
+    assert not tuner.exhaustive
+    asked = drive(tuner, smooth)
+    assert len(set(map(key, asked))) == len(asked) == 70
+    assert all(TIGHT.feasible(params) for params in asked)
+
+
+def test_the_sampler_itself_learns_where_the_feasible_points_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = 0
+    original = Tuner._trial
+
+    def counting(self: Tuner, params: Mapping[str, int] | None) -> object:
+        nonlocal draws
+        draws += params is None
+        return original(self, params)
+
+    monkeypatch.setattr(Tuner, "_trial", counting)
+    space = space_of(dict.fromkeys("ABCDEF", 8), "A + B + C + D + E + F <= 18")
+    tuner, found = Tuner(space, seed=0, trials=400), 0
+    while draws < 400:
+        params = tuner.ask()
+        assert params is not None
+        tuner.tell(params, smooth(params), Status.CORRECT)
+        found += 1
+    assert found >= 64
+
+
+def test_it_beats_random_search_on_a_smooth_landscape() -> None:
+    ours, random = [], []
+    for seed in range(8):
+        tuner = Tuner(WIDE, seed=seed, trials=40)
+        drive(tuner, smooth)
+        assert tuner.best is not None
+        ours.append(tuner.best[1])
+        rng = np.random.default_rng(seed)
+        random.append(max(smooth({name: int(rng.integers(1, 9)) for name in "ABCDEF"}) for _ in range(40)))
+    assert np.mean(ours) > np.mean(random) + 0.1
+    assert sum(a > b for a, b in zip(ours, random, strict=True)) >= 6
+
+
+@pytest.mark.parametrize("space", [WIDE, TIGHT], ids=["wide", "tight"])
+def test_same_seed_same_points(space: ParameterSpace) -> None:
+    first = drive(Tuner(space, seed=5, trials=15), smooth)
+    assert drive(Tuner(space, seed=5, trials=15), smooth) == first
+    assert drive(Tuner(space, seed=6, trials=15), smooth) != first
+
+
+def test_several_points_may_be_out_and_answers_come_in_any_order_or_never() -> None:
+    for space, trials in ((SMALL, 64), (TIGHT, 12)):
+        tuner = Tuner(space, seed=0, trials=trials)
+        out = [params for params in (tuner.ask() for _ in range(6)) if params is not None]
+        for params in out[::-1][:4]:
+            tuner.tell(params, smooth_small(params), Status.CORRECT)
+        rest = drive(tuner, smooth_small)
+        every = [key(params) for params in out + rest]
+        assert len(set(every)) == len(every) == (9 if space is SMALL else 12)
+        assert tuner.trials_left == trials - len(every)
+
+
+def test_failing_and_pruned_points_teach_without_being_best() -> None:
+    tuner = Tuner(WIDE, seed=0, trials=60)
+    low = 0
+    for number in range(60):
+        params = tuner.ask()
+        assert params is not None
+        if params["A"] > 4:
+            tuner.tell(params, None, Status.BUILD_ERROR)
+        elif params["B"] > 4:
+            tuner.tell(params, 50.0, Status.PRUNED)
+        else:
+            tuner.tell(params, smooth(params), Status.CORRECT)
+        low += number >= 30 and params["A"] <= 4
+    assert tuner.best is not None and tuner.best[1] <= 0
+    assert low > 24
+
+
+def test_misuse_is_refused() -> None:
+    tuner = Tuner(SMALL, seed=0, trials=3)
+    with pytest.raises(ValueError, match="asked and not told yet"):
+        tuner.tell({"A": 1, "B": 1}, 0.0, Status.CORRECT)
+    params = tuner.ask()
+    assert params is not None
+    with pytest.raises(ValueError, match="must come with its objective"):
+        tuner.tell(params, None, Status.CORRECT)
+    tuner.tell(params, 1.0, Status.CORRECT)
+    with pytest.raises(ValueError, match="asked and not told yet"):
+        tuner.tell(params, 1.0, Status.CORRECT)
+
+
+def test_optuna_keeps_quiet_and_its_settings_are_put_back(capfd: pytest.CaptureFixture[str]) -> None:
+    import optuna
+
+    optuna.logging.set_verbosity(logging.INFO)
+    drive(Tuner(WIDE, seed=0, trials=5), smooth)
+    assert optuna.logging.get_verbosity() == logging.INFO
+    assert capfd.readouterr() == ("", "")
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    limit=st.integers(2, 14),
+    trials=st.integers(0, 12),
+    seed=st.integers(0, 2**40),
+)
+def test_points_are_feasible_and_never_repeat(sizes: list[int], limit: int, trials: int, seed: int) -> None:
+    names = [f"P{index}" for index in range(len(sizes))]
+    space = space_of(dict(zip(names, sizes, strict=True)), f"{' + '.join(names)} <= {limit}")
+    points = {key(params) for params in space.points()}
+    asked = drive(Tuner(space, seed=seed, trials=trials), lambda params: float(sum(params.values())))
+    assert len({key(params) for params in asked}) == len(asked) <= min(trials, len(points))
+    assert {key(params) for params in asked} <= points
+    if len(points) <= trials:
+        assert len(asked) == len(points)
