@@ -1,12 +1,14 @@
 """The archive, the rule that fills it, and the numbers that describe it."""
 
 from evoforge.archives.archive import Archive
+from evoforge.archives.descriptor import Descriptor
 from evoforge.archives.folding import fold_confirmations, lower_bound, process_ratios
 from evoforge.archives.stats import QD_OFFSET, coverage, qd_auc, qd_score
 
 __all__ = [
     "QD_OFFSET",
     "Archive",
+    "Descriptor",
     "coverage",
     "fold_confirmations",
     "lower_bound",

@@ -89,9 +89,9 @@ def _intermediates(trace: Facts) -> int:
     Outputs give the unit unless they are small beside the inputs (a reduction's).
     """
     tensors = trace["tensors"]
-    outputs = max((t["lines"] for name, t in tensors.items() if name.startswith("out")), default=0)
+    outputs = max((int(t["lines"]) for name, t in tensors.items() if name.startswith("out")), default=0)
     unit = outputs * 64 if outputs * 8 * 64 >= _largest(trace) else _largest(trace)
-    stored = trace["scratch"]["written_back_lines"] * 64 / unit
+    stored = int(trace["scratch"]["written_back_lines"]) * 64 / unit
     return max(round(stored), int(stored >= _TENSOR_SHARE))
 
 

@@ -76,7 +76,9 @@ def console(*, stderr: bool = False) -> Console:
 Column = tuple[str, Callable[[Mapping[str, Any]], str]]
 
 
-def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], *, title: str = "", numeric: Sequence[str] = ()) -> None:
+def table(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], *, title: str = "", numeric: Sequence[str] = ()
+) -> None:
     """Prints `rows`. On a narrow terminal the columns at the end fall away until the rest fits."""
     from rich import box
     from rich.table import Table

@@ -55,14 +55,17 @@ def elites_table(rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
     table(ordered, ELITE_COLUMNS, title=title, numeric=_NUMERIC)
 
 
-def split_text(split: Mapping[str, float], wall_s: float) -> str:
-    """`verify 41% · time 30% · idle 9%`: shares of wall time, largest first; stages overlap, so they may
-    exceed 100% together."""
-    if wall_s <= 0:
-        return "–"
-    seconds = {name: value * wall_s if name == "idle" and value <= 1 else value for name, value in split.items()}
-    ordered = sorted(seconds.items(), key=lambda item: (item[0] == "idle", -item[1]))
-    return " · ".join(f"{name} {value / wall_s:.0%}" for name, value in ordered if value > 0 or name == "idle")
+def split_text(split: Mapping[str, float]) -> str:
+    """`verify 41.0 s (52%) · build 20.1 s (25%) · … · idle 9% of the wall time`, largest first.
+
+    Shares are of the sum of all stages: builds overlap with one another, so that sum is not wall time.
+    """
+    idle = split.get("idle_share")
+    stages = sorted(((n, s) for n, s in split.items() if n not in ("idle", "idle_share")), key=lambda item: -item[1])
+    total = sum(seconds for _, seconds in stages) or 1.0
+    parts = [f"{name} {seconds:.1f} s ({seconds / total:.0%})" for name, seconds in stages if seconds >= 0.05]
+    parts += [] if idle is None else [f"idle {idle:.0%} of the wall time"]
+    return " · ".join(parts) or "–"
 
 
 def print_result(result: Result, store: str) -> None:
@@ -73,8 +76,8 @@ def print_result(result: Result, store: str) -> None:
     if rows:
         elites_table(rows, title=f"elites of {result.campaign}")
     print(
-        f"{result.campaign}: {result.task} on {result.target}: {result.evaluations} evaluations, {result.correct} correct, "
-        f"{result.filled} of {result.reachable} cells, QD score {result.qd_score:.2f}, {clock_text(result.wall_s)}, "
+        f"{result.campaign}: {result.task} on {result.target}: {result.evaluations} evaluations, "
+        f"{result.correct} correct, {result.filled} of {result.reachable} cells, QD score {result.qd_score:.2f}, {clock_text(result.wall_s)}, "
         f"stopped by {result.stop_reason}"
     )
     best = result.best
@@ -87,6 +90,9 @@ def print_result(result: Result, store: str) -> None:
         )
     elif result.stop_reason != "at_bound":
         print(f"no kernel was confirmed; look at: evoforge status {result.campaign}")
-    print(f"time: {split_text(result.split, result.wall_s)}")
+    print(f"time: {split_text(result.split)}")
     if best is not None:
-        print(f"next: evoforge bench {result.campaign} · heatmap {result.campaign} -o map.png · export {result.campaign} -o DIR")
+        print(
+            f"next: evoforge bench {result.campaign} · evoforge heatmap {result.campaign} -o map.png · "
+            f"evoforge export {result.campaign} -o DIR"
+        )

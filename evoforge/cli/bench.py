@@ -17,7 +17,10 @@ def bench(
     store: StoreUrl = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
-    """Measure a campaign's elites again, fresh, beside eager and compiled."""
+    """Measure a campaign's elites again, fresh, beside eager and compiled.
+
+    Exits 1 if one of them is no longer correct.
+    """
     from evoforge.campaign import bench as measure
     from evoforge.cli._output import cell_text, emit, speedup_text, table
     from evoforge.cli._progress import Progress
@@ -26,9 +29,10 @@ def bench(
     with progress:
         progress.begin(name)
         found = measure(name, store, observer=progress)
+    status = 0 if all(row["status"] == "CORRECT" for row in found["rows"]) else 1
     if as_json:
         emit(found)
-        return 0
+        return status
     table(
         sorted(found["rows"], key=lambda row: -(row.get("speedup_best_baseline") or 0.0)),
         (
@@ -44,7 +48,7 @@ def bench(
         title=f"elites of {name}, measured again",
         numeric=("claimed", "fresh", "95%", "eager", "compiled"),
     )
-    return 0
+    return status
 
 
 def interval_text(row: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ def show(prefix: _Prefix, store: StoreUrl = DEFAULT_STORE, as_json: Json = False
                 ("status", lambda row: str(row["status"])),
                 ("kind", lambda row: str(row.get("kind", "–"))),
                 ("cell", lambda row: cell_text(row.get("cell"))),
-                ("speed-up", lambda row: speedup_text(row.get("speedup_best_baseline") or row.get("speedup"))),
+                ("speed-up", lambda row: speedup_text(row.get("speedup"))),
                 ("latency", lambda row: ms_text(row.get("latency_ms"))),
                 ("params", lambda row: params_text(row.get("params"))),
                 ("reason", lambda row: str(row.get("reason") or "")[:120]),

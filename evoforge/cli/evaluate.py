@@ -43,7 +43,7 @@ def evaluate(
     overrides = dict(parse_set(word) for word in set_ or ())
     loaded = load_task(task, overrides, tuple(input_ or ()))
     values = dict(_param(word) for word in param or ())
-    evaluation, cell = evaluate_kernel(kernel, loaded, target, params=values, store_url=None, seed=seed)
+    evaluation, cell = evaluate_kernel(kernel, loaded, target, params=values, seed=seed)
     report = _report(evaluation, cell)
     if as_json:
         emit(report)
@@ -67,7 +67,7 @@ def _report(evaluation: Evaluation, cell: Cell | None) -> dict[str, Any]:
         "latency_ms": evaluation.latency_ms,
         "speedup_eager": evaluation.speedup("eager"),
         "speedup_compiled": evaluation.speedup("compiled"),
-        "speedup_best_baseline": evaluation.speedup(),
+        "speedup_best_baseline": evaluation.speedup_best_baseline,
         "roofline_fraction": evaluation.roofline_fraction,
         "cell": cell,
         "max_error": evaluation.max_error,

@@ -1,0 +1,54 @@
+"""`evoforge export`: a campaign's elites as a Python package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evoforge.cli._options import DEFAULT_STORE, Json, StoreUrl
+
+__all__ = ["export"]
+
+
+def export(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Its last part is the package's name.")],
+    store: StoreUrl = DEFAULT_STORE,
+    as_json: Json = False,
+) -> None:
+    """Write a campaign's elites as an importable Python package that needs torch and g++ only."""
+    from evoforge.campaign import elites
+    from evoforge.cli._output import emit, speedup_text
+    from evoforge.core import Signature
+    from evoforge.evaluation.build import Builder
+    from evoforge.export import ExportedKernel, Library, write_library
+    from evoforge.storage import open_store
+
+    with open_store(store, create=False) as opened:
+        row = opened.campaign(name)
+        kernels = [
+            ExportedKernel(
+                candidate=opened.candidate(elite["candidate"]),
+                params=elite["params"],
+                cell=tuple(elite["cell"]),
+                objective=elite["objective"],
+                lower=elite["lower"],
+                speedup_eager=elite["speedup_eager"],
+                speedup_compiled=elite["speedup_compiled"],
+                latency_ms=elite["latency_ms"],
+                roofline_fraction=elite["roofline_fraction"],
+                flags=tuple(elite["flags"]),
+            )
+            for elite in elites(name, store)
+        ]
+        signatures = {key: Signature.from_json(value) for key, value in row.setup.get("signatures", {}).items()}
+        library = Library(name, row.task, row.target, signatures, kernels, Builder(row.target).flags)
+    folder = write_library(library, output)
+    best = max(kernels, key=lambda kernel: kernel.lower)
+    if as_json:
+        emit({"campaign": name, "path": str(folder), "package": folder.name, "kernels": len(kernels)})
+        return
+    print(f"{folder}: {len(kernels)} kernels, the fastest {speedup_text(2.0**best.objective)}")
+    print(f"try: PYTHONPATH={folder.parent} python -c 'import {folder.name}; print({folder.name}.niches())'")

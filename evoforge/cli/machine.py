@@ -40,16 +40,14 @@ def doctor(store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> int:
 
 def targets(
     spec: Annotated[str | None, typer.Argument(metavar="[SPEC]", help="Only this one; absent: all.")] = None,
-    measure: Annotated[bool, typer.Option("--measure", help="Measure ceilings that are not cached (about a minute).")] = False,
     as_json: Json = False,
 ) -> None:
-    """List the targets of this machine with their measured ceilings."""
+    """List the targets of this machine with their measured ceilings (a few seconds the first time)."""
     from evoforge.cli._output import emit
-    from evoforge.evaluation.targets import known_targets, measure_ceilings, resolve_target
+    from evoforge.evaluation.ceilings import measure_ceilings
+    from evoforge.evaluation.targets import known_targets, resolve_target
 
-    found = [resolve_target(spec)] if spec else list(known_targets())
-    if measure:
-        found = [measure_ceilings(target) for target in found]
+    found = [measure_ceilings(target) for target in ([resolve_target(spec)] if spec else known_targets())]
     if as_json:
         emit({"targets": [_row(target) for target in found]})
         return
@@ -59,7 +57,7 @@ def targets(
             unit = "GFLOP/s" if key.startswith("flops") else "GB/s"
             print(f"    {key:<16} {value / 1e9:8.1f} {unit}")
         if not target.ceilings:
-            print("    ceilings: not measured yet; evoforge targets --measure")
+            print("    ceilings: could not be measured; see evoforge doctor")
 
 
 def _row(target: Target) -> dict[str, Any]:

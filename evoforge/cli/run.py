@@ -35,11 +35,15 @@ def run(
     workers: Annotated[int | None, typer.Option(help="Proposals in flight. [default: 4]")] = None,
     name: Annotated[str | None, typer.Option(help="The campaign's name. [default: <stem>-<n>]")] = None,
     store: StoreUrl = DEFAULT_STORE,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, print the campaign, run nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print the campaign, run nothing.")
+    ] = False,
     replay: Annotated[
         str | None, typer.Option(metavar="STORE", help="Take evaluations from this store instead of measuring.")
     ] = None,
-    replay_extend: Annotated[bool, typer.Option("--replay-extend", help="With --replay: measure what is missing.")] = False,
+    replay_extend: Annotated[
+        bool, typer.Option("--replay-extend", help="With --replay: measure what is missing.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Search for faster kernels for a task: a campaign file, a task file or a class of yours.
@@ -61,7 +65,9 @@ def run(
     limits = {"evals": evals, "minutes": minutes}
     configs = [_merge(config, changes, limits) for config in _configs(subject, target, language)]
     if name and len(configs) > 1:
-        raise UsageError(f"--name fits one campaign, {subject} describes {len(configs)}; set 'name' in the file instead")
+        raise UsageError(
+            f"--name fits one campaign, {subject} describes {len(configs)}; set 'name' in the file instead"
+        )
     if dry_run:
         return _print_plan(configs, store, as_json)
 

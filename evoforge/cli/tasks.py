@@ -30,7 +30,10 @@ def check(
         emit(found)
         return 0 if fit else 1
     for row in found["checks"]:
-        mark = "ok " if row["ok"] else "BAD"
-        print(f"{mark} {row['workload']}: {row['check']}{': ' + row['reason'] if row.get('reason') else ''}")
-    print(f"{loaded.name} is {'fit to be searched' if fit else 'unfit: mend what is marked BAD'}")
+        held = row["passed"] == row["should_pass"]
+        said = f"{row['name']} {'pass' if row['passed'] else 'are rejected'}"
+        print(f"{'ok ' if held else 'BAD'} {row['workload']}, {row['output']}: {said}")
+    print(f"{loaded.name} is {'fit to be searched' if fit else 'unfit: ' + str(found['reason'])}")
+    if found.get("uncovered"):
+        print(f"kernels can be judged but not generated: {found['uncovered']}")
     return 0 if fit else 1

@@ -17,7 +17,10 @@ from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, MetaPro
 
 __all__ = [
     "AXES",
+    "RETRIES",
+    "Draft",
     "Emitter",
+    "Genome",
     "Outcome",
     "Proposal",
     "SearchView",

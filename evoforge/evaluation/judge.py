@@ -22,7 +22,7 @@ from evoforge.evaluation.admission import Admission, admit
 from evoforge.evaluation.baselines import SIDES, Baselines
 from evoforge.evaluation.build import Builder, Built
 from evoforge.evaluation.busy import BusyClock
-from evoforge.evaluation.material import Known, draw_known, make_material
+from evoforge.evaluation.material import Known, draw_known, make_material, widen_pool
 from evoforge.evaluation.runner import LEVELS
 from evoforge.evaluation.targets import device_lock
 from evoforge.evaluation.timing import PAUSE_S, paired_block, t_half_width
@@ -103,11 +103,11 @@ class Judge:
             l2_total = int(self.target.fingerprint.get("l2_total_bytes", self.target.l2_bytes * self._threads))
             for name, signature in self._reference.describe().items():
                 self._stand.materials[name] = make_material(
-                    self._reference, name, signature, self.task.tolerance, self._rng, l2_total_bytes=l2_total
+                    self._reference, name, signature, self._rng, l2_total_bytes=l2_total
                 )
             self._baselines.prepare("eager", self._stand.materials)
             for name, material in self._stand.materials.items():
-                material.eager_s = self._baselines.stopwatch("eager", name).calibrate()
+                material.eager_s = self._baselines.stopwatch("eager", name).call_s
         self._baselines.prepare("compiled", self._stand.materials)
 
     @property
@@ -159,7 +159,8 @@ class Judge:
         return self._baselines.compiled_state()
 
     def wait_compiled(self, timeout_s: float) -> str:
-        """`compiled_state` after at most `timeout_s`."""
+        """`compiled_state` after at most `timeout_s`, in which the pools of secret inputs grow too."""
+        self._widen_pools()
         return self._baselines.wait_compiled(timeout_s)
 
     def choose_baseline(self, which: str = "best", *, blocks: int = 7) -> dict[str, str]:
@@ -223,6 +224,7 @@ class Judge:
         Args:
             sides: ``baseline``, ``eager``, ``compiled``; those that cannot run are left out.
         """
+        self._widen_pools()
         return Trial(self._stand, candidate, params, kind).run(
             lambda trial: trial.thorough(processes, blocks_per_process, sides), unseen=True
         )
@@ -256,6 +258,11 @@ class Judge:
         if self._reference is None:
             raise UsageError("expected an open judge; call open() first")
         return self._reference
+
+    def _widen_pools(self) -> None:
+        with self._busy.working():
+            for material in self._stand.materials.values():
+                widen_pool(self._live_reference(), material, self.task.tolerance, self._rng)
 
     def _draw_unseen(self, name: str) -> Known:
         """A new secret set with its reference; a dead reference process is started again for the next."""

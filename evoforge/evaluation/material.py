@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from evoforge.core import Signature, Tolerance
-from evoforge.errors import EvoforgeError, TaskError, WorkerError
+from evoforge.errors import EvoforgeError, WorkerError
 from evoforge.evaluation.check import check_outputs
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.timing import ring_size
 from evoforge.evaluation.worker import FAMILIES, Reference, ReferenceWorker
 
-__all__ = ["Known", "Material", "draw_known", "make_material"]
+__all__ = ["Known", "Material", "draw_known", "make_material", "widen_pool"]
 
 _POOL_BYTES = 1 << 30
 _SEEDS = 1 << 31
@@ -44,7 +43,7 @@ class Material:
     The first two sets of `ring` are the first two of `pool`: timed batches end on sets whose right
     answer is known. All of the ring are drawn by get_inputs(), so that the time is that of the task's
     own data; other families are verified only. `dropped` names families on which the reference is
-    not finite or does not accept itself.
+    not finite or does not accept itself. `eager_s` is what one eager call takes.
     """
 
     name: str
@@ -54,7 +53,8 @@ class Material:
     pool: list[Known]
     fillers: list[SharedTensors]
     dropped: tuple[str, ...] = ()
-    eager_s: float = field(default=0.0)
+    widened: bool = False
+    eager_s: float = 0.0
 
     @property
     def ring(self) -> list[SharedTensors]:
@@ -71,12 +71,11 @@ def make_material(
     worker: ReferenceWorker,
     name: str,
     signature: Signature,
-    tolerance: Tolerance,
     rng: np.random.Generator,
     *,
     l2_total_bytes: int,
 ) -> Material:
-    """Draws the secret sets, computes their references and fills the ring.
+    """Draws two secret sets with their references and fills the ring; `widen_pool` adds the rest.
 
     Raises:
         TaskError: the reference fails in double precision.
@@ -84,11 +83,10 @@ def make_material(
     """
     constants = worker.constants(name) if signature.constants else None
     pool = [draw_known(worker, name, rng), draw_known(worker, name, rng)]
-    known, dropped = _other_family(worker, name, signature, tolerance, rng, pool)
     count = ring_size(signature, l2_total_bytes)
     fillers = [worker.inputs(name, _seed(rng)) for _ in range(count - 2)]
     outputs = (SharedTensors(signature.outputs), SharedTensors(signature.outputs))
-    return Material(name, signature, constants, outputs, [*pool, *known], fillers, dropped)
+    return Material(name, signature, constants, outputs, pool, fillers)
 
 
 def draw_known(worker: ReferenceWorker, name: str, rng: np.random.Generator, family: str = "given") -> Known:
@@ -101,32 +99,34 @@ def _seed(rng: np.random.Generator) -> int:
     return int(rng.integers(_SEEDS))
 
 
-def _other_family(
-    worker: ReferenceWorker,
-    name: str,
-    signature: Signature,
-    tolerance: Tolerance,
-    rng: np.random.Generator,
-    pool: Sequence[Known],
-) -> tuple[list[Known], tuple[str, ...]]:
-    """One set of another family, the first in random order that this task can bear."""
-    size = sum(item.total_bytes for item in (pool[0].inputs, pool[0].reference.y64, pool[0].reference.d))
-    if 3 * size > _POOL_BYTES or not any(spec.is_float for spec in signature.inputs):
-        return [], ()
-    dropped: list[str] = []
-    for family in rng.permutation(FAMILIES[1:]):
+def widen_pool(worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator) -> None:
+    """Adds one set of another family, the first in random order that this task can bear.
+
+    For when there is time: a first kernel is shown without it. Once per material; a pool that would
+    outgrow 1 GiB stays as it is.
+
+    Raises:
+        WorkerError: the reference process died.
+    """
+    first = material.pool[0]
+    size = sum(item.total_bytes for item in (first.inputs, first.reference.y64, first.reference.d))
+    floating = any(spec.is_float for spec in material.signature.inputs)
+    if material.widened or 3 * size > _POOL_BYTES or not floating:
+        return
+    material.widened = True
+    for family in map(str, rng.permutation(FAMILIES[1:])):
         try:
-            known = draw_known(worker, name, rng, str(family))
+            known = draw_known(worker, material.name, rng, family)
         except WorkerError:
             raise
-        except (TaskError, EvoforgeError):  # the reference raises on such data, which is an answer
-            dropped.append(str(family))
+        except EvoforgeError:  # the reference raises on such data, which is an answer
+            material.dropped += (family,)
             continue
-        if known.finite and _accepts_itself(worker, name, known, tolerance):
-            return [known], tuple(dropped)
+        if known.finite and _accepts_itself(worker, material.name, known, tolerance):
+            material.pool.append(known)
+            return
         known.close()
-        dropped.append(str(family))
-    return [], tuple(dropped)
+        material.dropped += (family,)
 
 
 def _accepts_itself(worker: ReferenceWorker, name: str, known: Known, tolerance: Tolerance) -> bool:

@@ -7,23 +7,18 @@ measured peak. What beats the bound clearly did less than the work (EVALUATION: 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from evoforge.core import Signature, Target, TensorSpec
+from evoforge.evaluation.timing import ring_size
 
-__all__ = ["bound_ms", "ring_sets"]
+__all__ = ["bound_ms"]
 
 _MIXES = {"read": 0.0, "2:1": 1 / 3, "copy": 0.5, "stream": 0.5, "2:2": 0.5, "write": 1.0}
 """Measured traffic mix → written share of its bytes."""
 
 _PEAK_OVER_F32 = {"f16": 16.0, "bf16": 16.0}
 """Matrix units do sixteen times the single-precision rate; a bound must allow for them."""
-
-
-def ring_sets(signature: Signature, target: Target) -> int:
-    """How many input sets the warm measurement cycles through: eight times all L2, at least 2."""
-    return max(2, math.ceil(8 * _l2_total(target) / max(signature.input_bytes, 1)))
 
 
 def bound_ms(signature: Signature, flops: Mapping[str, float], target: Target) -> float | None:
@@ -60,7 +55,7 @@ def _missed(signature: Signature, target: Target, cache_bytes: float) -> float:
     Constants are used in every call, each of the two output buffers in every second, each input set
     once per turn of the ring: the cache is best spent in that order (a fractional knapsack).
     """
-    sets = ring_sets(signature, target)
+    sets = ring_size(signature, _l2_total(target))
     constants, outputs, inputs = (
         _touched(specs) for specs in (signature.constants, signature.outputs, signature.inputs)
     )

@@ -57,8 +57,13 @@ class Stopwatch:
         self._overhead_s = 0.0
         self._call_s = 0.0
 
-    def calibrate(self) -> float:
-        """Measures T₀, warms up and estimates; returns the estimate in seconds per call."""
+    @property
+    def call_s(self) -> float:
+        """The latest estimate of one call, in seconds."""
+        return self._call_s
+
+    def calibrate(self) -> None:
+        """Measures T₀, warms up and estimates how long a call takes."""
         self._overhead_s = statistics.median(self._side.empty() for _ in range(_EMPTIES))
         self._call_s = self._net(1)
         n = 1
@@ -66,7 +71,7 @@ class Stopwatch:
             spent = self._net(n)
             self._call_s = max(spent / n, 1e-9)
             if spent >= _BATCH_S / 4 or n >= _MAX_CALLS:
-                return self._call_s
+                return
             n = min(_MAX_CALLS, max(2 * n, min(16 * n, math.ceil(_BATCH_S / 3 / self._call_s))))
 
     def batch_ms(self) -> float:

@@ -28,7 +28,8 @@ from evoforge.errors import EvoforgeError, WorkerError
 from evoforge.evaluation import wire
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.targets import pinned_cpus
-from evoforge.evaluation.worker_model import WorkloadModel, available_bytes, fill, tensors_of
+from evoforge.evaluation.worker_model import WorkloadModel, available_bytes
+from evoforge.evaluation.worker_tensors import fill, tensors_of
 
 __all__ = ["main"]
 

@@ -17,16 +17,13 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from evoforge.core import Signature, TensorSpec
+from evoforge.core import Signature
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
-from evoforge.evaluation.dtypes import DTYPE_NAMES
-from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.tasks import apply_overrides
+from evoforge.evaluation.worker_tensors import TORCH_DTYPES, drawn, max_error, perturbed, plain, spec_of
 
-__all__ = ["WorkloadModel", "available_bytes", "fill", "tensors_of"]
+__all__ = ["WorkloadModel", "available_bytes"]
 
-_TORCH = {short: getattr(torch, name) for name, short in DTYPE_NAMES.items()}
-_SHORT = {dtype: short for short, dtype in _TORCH.items()}
 _PERTURBATIONS = 3
 
 
@@ -79,7 +76,7 @@ class WorkloadModel:
 
     def constants(self) -> list[torch.Tensor]:
         named = [*self.model.named_parameters(), *self.model.named_buffers()]
-        return [_plain(tensor, f"parameter {name}") for name, tensor in named]
+        return [plain(tensor, f"parameter {name}") for name, tensor in named]
 
     def inputs(self, seed: int, family: str) -> list[torch.Tensor]:
         leaves, _ = self._flat_inputs(seed)
@@ -88,7 +85,7 @@ class WorkloadModel:
         if shapes != [spec.shape for spec in self.signature.inputs]:
             raise self._refused(f"expected get_inputs() to return the same shapes every time, got {shapes}")
         generator = torch.Generator().manual_seed(seed)
-        return [_drawn(tensor, family, generator) for tensor in tensors]
+        return [drawn(tensor, family, generator) for tensor in tensors]
 
     def outputs(self, tensors: Sequence[torch.Tensor], precision: str) -> list[torch.Tensor]:
         """The outputs in fp32 (f64 tasks: as they are) or with everything in bfloat16."""
@@ -97,7 +94,9 @@ class WorkloadModel:
         else:
             wide = any(tensor.dtype == torch.float64 for tensor in tensors)
             results = self._run_as(torch.float64 if wide else torch.float32, tensors)
-        return [result.to(_TORCH[spec.dtype]) for result, spec in zip(results, self.signature.outputs, strict=True)]
+        return [
+            result.to(TORCH_DTYPES[spec.dtype]) for result, spec in zip(results, self.signature.outputs, strict=True)
+        ]
 
     def reference(
         self, tensors: Sequence[torch.Tensor], seed: int
@@ -114,7 +113,7 @@ class WorkloadModel:
         squares = [torch.zeros_like(y) for y in y64]
         scratch = [torch.empty_like(y) for y in y64]
         for _ in range(_PERTURBATIONS):
-            moved = self._double(model, [_perturbed(tensor, u, rng) for tensor in doubles])
+            moved = self._double(model, [perturbed(tensor, u, rng) for tensor in doubles])
             for square, y, other, spare, spec in zip(squares, y64, moved, scratch, specs, strict=True):
                 if spec.is_float:
                     torch.sub(other, y, out=spare)
@@ -125,7 +124,7 @@ class WorkloadModel:
                 square.div_(_PERTURBATIONS).sqrt_().add_(spare, alpha=u).nan_to_num_(nan=0.0, posinf=0.0)
         d = [square for square, spec in zip(squares, specs, strict=True) if spec.is_float]
         errors = [
-            _max_error(result, y) if spec.is_float else 0.0
+            max_error(result, y) if spec.is_float else 0.0
             for result, y, spec in zip(self.outputs(tensors, "fp32"), y64, specs, strict=True)
         ]
         return y64, d, errors
@@ -207,7 +206,7 @@ class WorkloadModel:
             )
         leaves, spec = pytree.tree_flatten(list(values))
         return [
-            _plain(leaf, f"input {at}") if isinstance(leaf, torch.Tensor) else leaf for at, leaf in enumerate(leaves)
+            plain(leaf, f"input {at}") if isinstance(leaf, torch.Tensor) else leaf for at, leaf in enumerate(leaves)
         ], spec
 
     def _flat_outputs(self, result: Any) -> list[torch.Tensor]:
@@ -222,7 +221,7 @@ class WorkloadModel:
     def _describe(self, tensors: list[torch.Tensor]) -> Signature:
         if not tensors:
             raise self._refused("expected get_inputs() to return at least one tensor, got none")
-        inputs = tuple(_spec_of(tensor, f"in{at}") for at, tensor in enumerate(tensors))
+        inputs = tuple(spec_of(tensor, f"in{at}") for at, tensor in enumerate(tensors))
         constants = self.constants()
         before = [tensor._version for tensor in [*tensors, *constants]]
         self._stage(f"forward() of workload {self._workload}")
@@ -235,11 +234,11 @@ class WorkloadModel:
                     f"{self._path}: workload {self._workload!r}: forward() changes {which} in place, which is not "
                     "covered; return the new value instead"
                 )
-        named = [_plain(result, f"output {at}") for at, result in enumerate(results)]
+        named = [plain(result, f"output {at}") for at, result in enumerate(results)]
         return Signature(
             inputs,
-            tuple(_spec_of(tensor, f"cst{at}") for at, tensor in enumerate(constants)),
-            tuple(_spec_of(tensor, f"out{at}") for at, tensor in enumerate(named)),
+            tuple(spec_of(tensor, f"cst{at}") for at, tensor in enumerate(constants)),
+            tuple(spec_of(tensor, f"out{at}") for at, tensor in enumerate(named)),
         )
 
     def _check_memory(self, text: str) -> None:
@@ -309,91 +308,7 @@ def available_bytes() -> int:
     return max(free, 0)
 
 
-def tensors_of(shared: SharedTensors) -> list[torch.Tensor]:
-    """Torch tensors over the shared memory itself; they keep the mapping alive."""
-    tensors = []
-    for at, (spec, segment) in enumerate(zip(shared.specs, shared.segments, strict=True)):
-        dtype = _TORCH[spec.dtype]
-        if spec.numel == 0:
-            tensors.append(torch.empty(spec.shape, dtype=dtype))
-            continue
-        skip = segment.data - segment.start
-        flat = torch.from_numpy(shared.bytes_of(at))[skip : skip + spec.nbytes]
-        tensors.append(flat.view(dtype).as_strided(spec.shape, spec.stride))
-    return tensors
-
-
-def fill(specs: Sequence[TensorSpec], values: Sequence[torch.Tensor]) -> SharedTensors:
-    """New shared memory that holds `values`, laid out as `specs`."""
-    shared = SharedTensors(specs)
-    for place, value in zip(tensors_of(shared), values, strict=True):
-        place.copy_(value)
-    return shared
-
-
 def _seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
-
-
-def _plain(tensor: torch.Tensor, what: str) -> torch.Tensor:
-    """A strided CPU tensor of a covered dtype."""
-    if tensor.layout != torch.strided or tensor.dtype not in _SHORT:
-        kind = str(tensor.dtype if tensor.layout == torch.strided else tensor.layout).removeprefix("torch.")
-        raise UnsupportedError(f"{what} is {kind}, which is not covered; covered are dense {', '.join(DTYPE_NAMES)}")
-    if tensor.device.type not in ("cpu", "meta"):
-        raise TaskError(f"expected {what} on the CPU, got it on {tensor.device}; make it without a device")
-    return tensor.detach().resolve_conj().resolve_neg()
-
-
-def _spec_of(tensor: torch.Tensor, name: str) -> TensorSpec:
-    stride = tensor.stride() if _disjoint(tensor) else torch.empty(tensor.shape, device="meta").stride()
-    return TensorSpec(name, tuple(tensor.shape), tuple(stride), _SHORT[tensor.dtype])
-
-
-def _disjoint(tensor: torch.Tensor) -> bool:
-    """Whether no two elements share a place (an expanded tensor does)."""
-    reach = 1
-    for step, size in sorted(
-        (step, size) for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1
-    ):
-        if step < reach:
-            return False
-        reach += (size - 1) * step
-    return True
-
-
-def _drawn(tensor: torch.Tensor, family: str, generator: torch.Generator) -> torch.Tensor:
-    if family == "given" or not tensor.is_floating_point():
-        return tensor
-    shape = tensor.shape
-    if family == "normal":
-        value = torch.randn(shape, generator=generator)
-    elif family == "uniform":
-        value = torch.rand(shape, generator=generator) * 2 - 1
-    elif family == "wide":
-        sign = torch.randint(0, 2, shape, generator=generator) * 2 - 1
-        value = torch.exp2(torch.rand(shape, generator=generator) * 20 - 10) * sign
-    elif family == "rows":
-        head = shape[:-1]
-        value = torch.randn(head, generator=generator).unsqueeze(-1).expand(shape) if shape else torch.tensor(1.5)
-    else:
-        value = torch.randint(-8, 9, shape, generator=generator)
-    return value.to(tensor.dtype)
-
-
-def _perturbed(tensor: torch.Tensor, u: float, rng: np.random.Generator) -> torch.Tensor:
-    """Every element times 1 + u or 1 − u; a bit each, since drawing integers would take longer than the model."""
-    if not tensor.is_floating_point():
-        return tensor
-    count = tensor.numel()
-    bits = np.unpackbits(np.frombuffer(rng.bytes(-(-count // 8)), np.uint8))[:count]
-    up = torch.from_numpy(bits).view(torch.bool).view(tensor.shape)
-    return torch.where(up, tensor * (1 + u), tensor * (1 - u))
-
-
-def _max_error(result: torch.Tensor, y64: torch.Tensor) -> float:
-    if result.numel() == 0:
-        return 0.0
-    return float((result.double() - y64).abs().nan_to_num_(nan=0.0, posinf=0.0).max())

@@ -60,7 +60,9 @@ class Library:
 
     def __post_init__(self) -> None:
         if not self.kernels:
-            raise UsageError(f"campaign {self.campaign} has no elite to export; go on with: evoforge resume {self.campaign}")
+            raise UsageError(
+                f"campaign {self.campaign} has no elite to export; go on with: evoforge resume {self.campaign}"
+            )
         foreign = {kernel.candidate.language for kernel in self.kernels} - {_LANGUAGE}
         if foreign:
             raise UnsupportedError(f"export covers language {_LANGUAGE}, got {', '.join(sorted(foreign))}")
@@ -103,7 +105,9 @@ def write_library(library: Library, folder: str | Path) -> Path:
                 folder.rename(Path(work) / "before")
             draft.rename(folder)
     except OSError as error:
-        raise UsageError(f"cannot write the library to {folder}: {error.strerror}; give another folder with -o") from error
+        raise UsageError(
+            f"cannot write the library to {folder}: {error.strerror}; give another folder with -o"
+        ) from error
     return folder
 
 
@@ -169,7 +173,8 @@ def _manifest(library: Library, ordered: Sequence[ExportedKernel], workloads: li
         "evoforge": evoforge.__version__,
         "campaign": library.campaign,
         "task": {
-            "name": task.name, "id": task.id, "entry": task.entry, "overrides": dict(task.overrides), "source": task.source,
+            "name": task.name, "id": task.id, "entry": task.entry,
+            "overrides": dict(task.overrides), "source": task.source,
         },
         "target": target.spec,
         "threads": target.threads,
@@ -245,7 +250,8 @@ def _signature_text(name: str, signature: Signature) -> str:
     def shown(specs: Sequence[Any]) -> str:
         return ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in specs) or "none"
 
-    return f"`{name}`: inputs {shown(signature.inputs)}; weights {shown(signature.constants)}; outputs {shown(signature.outputs)}"
+    inputs, weights, outputs = map(shown, (signature.inputs, signature.constants, signature.outputs))
+    return f"`{name}`: inputs {inputs}; weights {weights}; outputs {outputs}"
 
 
 def _render(name: str, values: Mapping[str, Any]) -> str:

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
+import linecache
+import logging
+import re
 import sys
 import sysconfig
 import warnings
@@ -56,10 +60,18 @@ def capture_graph(model: Any, inputs: Sequence[Any]) -> Graph:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """torch's export warns about itself; its warnings say nothing about the task."""
-    with warnings.catch_warnings():
+    """torch's export warns, logs and prints about itself; the standard streams stay the caller's."""
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
         warnings.simplefilter("ignore")
-        yield
+        logging.disable(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logging.disable(logging.NOTSET)
 
 
 def _exported(model: Any, inputs: tuple[Any, ...]) -> Any:
@@ -90,13 +102,15 @@ def _decomposed(program: Any) -> Any:
     """Also takes apart what torch counts as basic but has a decomposition for (upsampling, …)."""
     from torch._decomp import decomposition_table
 
+    whole = program
     for _ in range(3):
-        targets = {node.target for node in program.graph.nodes if node.op == "call_function"}
-        more = {t: decomposition_table[t] for t in targets if t in decomposition_table and str(t) not in HANDLERS}
+        unknown = {node.target for node in program.graph.nodes if str(node.target) not in HANDLERS}
+        more = {target: decomposition_table[target] for target in unknown if target in decomposition_table}
         if not more:
             break
         program = program.run_decompositions(more)
-    return program
+    # if that ends in torch's primitives, the operator is better refused under its own name
+    return whole if any(name.startswith("prims.") for name, _ in _unknown(program.graph.nodes)) else program
 
 
 def _explained(error: Exception) -> EvoforgeError:
@@ -105,30 +119,35 @@ def _explained(error: Exception) -> EvoforgeError:
     kind = type(error).__name__
     signs = ("data-dependent", "DataDependent", "dynamic control flow", "Dynamic control flow", "unbacked")
     if any(sign in text or sign in kind for sign in signs):
-        return TaskError(
-            f"expected static control flow, but the model decides by the values of a tensor{place}; "
-            "rewrite that part with torch.where or a mask"
-        )
+        return _depends_on_values(place)
     first = text.splitlines()[0] if text else kind
     return UnsupportedError(f"expected a model that torch.export can read, got {kind}: {first}{place}")
 
 
 def _user_line(traceback: TracebackType | None) -> str:
     """`` at file:line: code`` of the innermost frame outside torch and the standard library."""
-    import linecache
-
     roots = [sysconfig.get_path("stdlib"), str(Path(__file__).parents[1])]
     torch = sys.modules.get("torch")
     roots += [str(Path(str(torch.__file__)).parent)] if torch else []
     place = ""
     while traceback is not None:
         name, line = traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
-        inside = name.startswith("<") or any(name.startswith(root) for root in roots) or "site-packages" in name
-        if not inside or name.startswith("<task"):
-            code = linecache.getline(name, line).strip()
-            place = f" at {Path(name).name}:{line}" + (f": `{code}`" if code else "")
+        if not name.startswith("<frozen") and not any(name.startswith(root) for root in roots):
+            place = _place(name, line)
         traceback = traceback.tb_next
     return place
+
+
+def _place(name: str, line: int) -> str:
+    code = linecache.getline(name, line).strip()[:100]
+    return f" at {Path(name).name}:{line}" + (f": `{code}`" if code else "")
+
+
+def _depends_on_values(place: str) -> TaskError:
+    return TaskError(
+        f"expected static control flow and shapes, but the model decides by the values of a tensor{place}; "
+        "rewrite that part with torch.where or a mask"
+    )
 
 
 def _refuse_effects(program: Any) -> None:
@@ -141,20 +160,36 @@ def _refuse_effects(program: Any) -> None:
             )
 
 
+def _unknown(nodes: Any) -> list[tuple[str, Any]]:
+    """(operator, node) of every node without a handler."""
+    found = []
+    for node in nodes:
+        if node.op == "call_function" and "getitem" not in str(node.target) and str(node.target) not in HANDLERS:
+            found.append((str(node.target), node))
+        elif node.op in ("call_module", "call_method", "get_attr"):
+            found.append((f"{node.op} {node.target}", node))
+    return found
+
+
+_VALUE_DEPENDENT = ("_local_scalar_dense", "item.", "nonzero", "masked_select", "unique", "sym_size", "bincount")
+
+
 def _refuse_unknown(nodes: Any) -> None:
-    unknown = sorted(
-        {
-            str(node.target)
-            for node in nodes
-            if node.op == "call_function" and "getitem" not in str(node.target) and str(node.target) not in HANDLERS
-        }
-        | {f"{node.op} {node.target}" for node in nodes if node.op in ("call_module", "call_method", "get_attr")}
-    )
+    unknown = _unknown(nodes)
+    for name, node in unknown:
+        if any(part in name for part in _VALUE_DEPENDENT):
+            raise _depends_on_values(_recorded_line(node))
     if unknown:
         raise UnsupportedError(
-            f"expected operators that the lowering covers, got {', '.join(unknown)}; "
+            f"expected operators that the lowering covers, got {', '.join(sorted({name for name, _ in unknown}))}; "
             "leave that part out of the task, or start from a kernel of your own with --from"
         )
+
+
+def _recorded_line(node: Any) -> str:
+    """Where the export says that a node comes from."""
+    lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    return _place(lines[-1][0], int(lines[-1][1])) if lines else ""
 
 
 # arguments

@@ -83,7 +83,7 @@ def draw_heatmap(data: HeatmapData) -> Figure:
     ticks = _ticks(span)
     bar.set_ticks([math.log2(tick) for tick in ticks], labels=[f"{tick:g}×" for tick in ticks])
     bar.ax.minorticks_off()
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8, colors=INK)
     bar.ax.set_title("speed-up", fontsize=8, color=INK, pad=8)
     return figure
@@ -130,7 +130,9 @@ def _labels(figure: Figure, axes: Any, data: HeatmapData) -> None:
         axis.tick_params(length=0, colors=INK, labelleft=level == 0, pad=4)
     axes[0].set_ylabel(first, fontsize=9.5, color=INK, labelpad=6)
     figure.text(0.495, 0.1, second, ha="center", fontsize=9.5, color=INK)
-    figure.text(0.02, 0.945, f"{_short(data.task, 48)} on {_short(data.target, 40)}", fontsize=13, color=INK, weight="bold")
+    figure.text(
+        0.02, 0.945, f"{_short(data.task, 48)} on {_short(data.target, 40)}", fontsize=13, color=INK, weight="bold"
+    )
     summary = (
         f"{len(data.objectives)} of {len(data.reachable)} reachable cells filled (coverage {data.coverage:.0%}), "
         f"QD score {data.qd_score:.1f}"

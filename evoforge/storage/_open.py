@@ -84,7 +84,7 @@ def _locate(url: str, *, create: bool, read_only: bool) -> _Place:
         ) from None
     backend = parsed.drivername.partition("+")[0]
     if backend == "sqlite":
-        return _locate_file(parsed, create=create, read_only=read_only)
+        return _locate_file(url, parsed.database, create=create, read_only=read_only)
     if backend == "postgresql":
         return _locate_server(parsed, read_only=read_only)
     raise UsageError(f"expected a store on sqlite or postgresql, got {backend!r} in {url!r}")
@@ -106,11 +106,10 @@ def _locate_server(url: URL, *, read_only: bool) -> _Place:
 # SQLite
 
 
-def _locate_file(url: URL, *, create: bool, read_only: bool) -> _Place:
-    name = url.render_as_string(hide_password=True)
-    if not url.database or ":memory:" in url.database or url.database.startswith("file:"):
+def _locate_file(name: str, database: str | None, *, create: bool, read_only: bool) -> _Place:
+    if not database or ":memory:" in database or database.startswith("file:"):
         raise UsageError(f"expected a file, sqlite:///path/evoforge.db, got {name}; memory:// keeps nothing on disk")
-    path = Path(url.database)
+    path = Path(database)
     # Reading must not leave a file behind, nor a folder.
     if not path.exists():
         if read_only or not create:

@@ -363,7 +363,8 @@ def _by_age(table: Table) -> Select[Any]:
 def _insert_once(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
     """Whether the row was new. Never fails on its key, even when two processes insert it at once."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    return connection.execute(dialect.insert(table).on_conflict_do_nothing(), dict(row)).rowcount == 1
+    statement = dialect.insert(table).on_conflict_do_nothing().execution_options(preserve_rowcount=True)
+    return connection.execute(statement, dict(row)).rowcount == 1
 
 
 def _campaign_names(connection: Connection) -> list[str]:

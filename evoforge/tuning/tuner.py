@@ -234,11 +234,9 @@ class Tuner:
         if status is Status.CORRECT:
             self._sampler_study().tell(trial, value)
             return
+        # Without a reported value a pruned trial ranks below every other: that is what a failure is.
         if status is Status.PRUNED and value is not None:
             trial.report(value, step=1)
-        else:
-            # No constraint foresaw it, but to the sampler a kernel that fails there breaks one.
-            trial.set_constraint("failed", 1.0)
         self._tell_pruned(trial)
 
     def _tell_pruned(self, trial: Any) -> None:

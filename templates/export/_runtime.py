@@ -8,7 +8,6 @@ Everywhere else the PyTorch reference answers. `Kernel.why_not(*inputs)` says wh
 import ctypes
 import hashlib
 import importlib
-import json
 import os
 import subprocess
 import tempfile
@@ -177,7 +176,7 @@ class Kernel(torch.nn.Module):
             plan.learn(self.reference(*args))
             plan.try_out(leaves, constants)
         except _Unusable as reason:
-            if plan_is_broken(reason):
+            if isinstance(reason, _Broken):
                 warnings.warn(f"{__package__}: the PyTorch reference is used: {reason}", RuntimeWarning, stacklevel=5)
             return reason
         return plan
@@ -185,10 +184,6 @@ class Kernel(torch.nn.Module):
 
 class _Broken(_Unusable):
     """Something that the user may want to mend: said in a warning."""
-
-
-def plan_is_broken(reason):
-    return isinstance(reason, _Broken)
 
 
 class _Plan:
@@ -260,8 +255,9 @@ class _Plan:
         """Packs the weights, again only when one was replaced or written to."""
         if self._prepare is None or self._packed_bytes is None:
             return
-        key = (state.call.threads, *((tensor.data_ptr(), tensor._version) for tensor in constants))
-        if key == state.packed_key:
+        tracked = not any(tensor.is_inference() for tensor in constants)  # those do not count their changes
+        key = (state.call.threads, *((tensor.data_ptr(), tensor._version) for tensor in constants if tracked))
+        if tracked and key == state.packed_key:
             return
         nbytes = max(self._packed_bytes(ctypes.byref(state.call)), 1)
         state.packed = torch.empty(nbytes, dtype=torch.uint8)
@@ -353,11 +349,7 @@ def _reference_module(row):
 
 def _make_model(source):
     make = getattr(source, "get_init_inputs", list)
-    arguments = make()
-    if len(arguments) == 2 and isinstance(arguments[0], list | tuple) and isinstance(arguments[1], dict):
-        model = source.Model(*arguments[0], **arguments[1])
-    else:
-        model = source.Model(*arguments)
+    model = source.Model(*make()) if isinstance(source.Model, type) else source.Model
     return model if isinstance(model, torch.nn.Module) else _Plain(model)
 
 
@@ -369,7 +361,7 @@ class _Plain(torch.nn.Module):
         self._function = function
 
     def forward(self, *args, **kwargs):
-        return getattr(self._function, "forward", self._function)(*args, **kwargs)
+        return self._function(*args, **kwargs)
 
 
 def _cpu_flags():
@@ -467,8 +459,3 @@ def _private_folder():
     if _private is None:
         _private = tempfile.TemporaryDirectory(prefix="evoforge-kernels-")
     return Path(_private.name)
-
-
-def read_manifest():
-    """The package's manifest: kernels, workloads, provenance."""
-    return json.loads((_HERE / "manifest.json").read_text(encoding="utf-8"))

@@ -57,6 +57,13 @@ def test_the_first_elite_of_a_cell_does_not_count_as_a_promise_of_more(view_of: 
     assert parents(told, view) == parents(bare, view)
 
 
+def test_a_ticket_told_twice_counts_once(outcome_of: Any) -> None:
+    selection = Selection()
+    for ticket in (3, 1, 3, 1, 2):
+        selection.tell(outcome_of(ticket, parents=((0, 0, 0), (0, 1, 0)), cell=None, status=Status.CRASH))
+    assert selection.landings((0, 0, 0), "mutate") == selection.landings((0, 1, 0), "mutate") == {None: 3}
+
+
 def test_no_elite_no_parent(view_of: Any) -> None:
     assert Selection().parent(view_of({}), "mutate", np.random.default_rng(0)) is None
 

@@ -64,7 +64,9 @@ def _call(library: Any, prefix: str, graph: Graph, model: torch.nn.Module, input
     outputs = []
     for name in graph.names("out"):
         t = graph.tensors[name]
-        poison = torch.full(t.shape, float("nan")) if t.dtype in ("f32", "f64", "f16", "bf16") else torch.full(t.shape, 77)
+        poison = (
+            torch.full(t.shape, float("nan")) if t.dtype in ("f32", "f64", "f16", "bf16") else torch.full(t.shape, 77)
+        )
         outputs.append(poison.to(TORCH[t.dtype]))
     arrays = [_described(group) for group in (inputs, constants, outputs)]
     call = CCall(1, len(inputs), len(constants), len(outputs), 1, *arrays, None, None, 0)

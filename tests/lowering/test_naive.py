@@ -82,9 +82,9 @@ ACTIVATIONS = (
 ).split()
 
 POINTWISE = {
-    **{name: f(getattr(torch, name), X) for name in UNARY},
-    **{f"{name}_positive": f(getattr(torch, name), positive(4, 9)) for name in OF_POSITIVE},
-    **{name: f(getattr(F, name), 3 * X) for name in ACTIVATIONS if name not in UNARY},
+    "unary": f(lambda x: [getattr(torch, name)(x) for name in UNARY], X),
+    "of_positive": f(lambda x: [getattr(torch, name)(x) for name in OF_POSITIVE], positive(4, 9)),
+    "activations": f(lambda x: [getattr(F, name)(3 * x) for name in ACTIVATIONS], X),
     "special_relu": f(lambda x: (F.relu(x), x.clamp(-1, 2), torch.round(x), torch.maximum(x, x.flip(0))), SPECIAL),
     "inverse": f(lambda x: (torch.asin(x), torch.acos(x), torch.atanh(x), torch.acosh(x + 2)), X.tanh() * 0.9),
     "gelu_tanh": f(lambda x: F.gelu(x, approximate="tanh"), X),
@@ -137,8 +137,8 @@ VIEWS = {
 
 REDUCTIONS = {
     "add_rms_norm": m(AddRMSNorm(9), normal(4, 9), normal(4, 9, seed=3)),
-    **{f"softmax_{dim}": f(lambda x, dim=dim: F.softmax(x * 4, dim), X) for dim in range(3)},
-    "log_softmax": f(lambda x: (F.log_softmax(x * 9, 1), F.softmin(x, 2), F.gumbel_softmax if False else x.softmax(0)), X),
+    "softmax": f(lambda x: [F.softmax(x * 4, dim) for dim in range(3)], X),
+    "log_softmax": f(lambda x: (F.log_softmax(x * 9, 1), F.softmin(x, 2), x.softmax(0)), X),
     "softmax_masked": f(lambda x: F.softmax(x.masked_fill(x < 0.5, float("-inf")), -1), normal(4, 3)),
     "logsumexp": f(lambda x: (x.logsumexp(1), x.logsumexp((0, 2), keepdim=True), torch.full_like(x, -torch.inf).logsumexp(1)), X),
     "sums": f(lambda x: (x.sum(), x.sum(1), x.mean((0, 2)), x.sum((1, 2), keepdim=True), x.mean(-1, keepdim=True)), X),

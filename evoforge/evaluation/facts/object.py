@@ -150,11 +150,14 @@ def _relocate(functions: Mapping[str, Function], pending: Iterable[tuple[Instruc
 
 @dataclass
 class _Flow:
-    """Basic blocks of one function with their loop depth; `loops` maps a header to its blocks."""
+    """Basic blocks of one function with their loop depth; `loops` are sets of blocks.
+
+    Every back edge makes a loop: a nest that the compiler rotated into one header stays a nest.
+    """
 
     blocks: list[list[Instruction]]
     depth: list[int]
-    loops: dict[int, set[int]]
+    loops: list[frozenset[int]]
 
 
 def _blocks(function: Function) -> tuple[list[list[Instruction]], list[list[int]]]:
@@ -206,17 +209,19 @@ def _flow(function: Function) -> _Flow:
     for number, nexts in enumerate(following):
         for other in nexts:
             before[other].append(number)
-    loops: dict[int, set[int]] = {}
+    found: set[frozenset[int]] = set()
     for number, nexts in enumerate(following):
         for header in nexts:
             if dominators[number] >> header & 1:
-                body, stack = loops.setdefault(header, {header}), [number]
+                body, stack = {header}, [number]
                 while stack:
                     inside = stack.pop()
                     if inside not in body:
                         body.add(inside)
                         stack.extend(before[inside])
-    depth = [sum(number in body for body in loops.values()) for number in range(len(blocks))]
+                found.add(frozenset(body))
+    loops = list(found)
+    depth = [sum(number in body for body in loops) for number in range(len(blocks))]
     return _Flow(blocks, depth, loops)
 
 
@@ -342,8 +347,8 @@ def object_facts(path: Path, entry: str = "evo_run") -> dict[str, Any] | None:
                 if kind and instruction.memory:
                     weighted[kind] += instruction.memory.nbytes * 10 ** (base + depth)
                     in_loops[kind] += base + depth > 0
-        for header, body in flow.loops.items():
-            if any(other in body and other != header for other in flow.loops):
+        for body in flow.loops:
+            if any(other < body for other in flow.loops):
                 continue
             code = [instruction for number in sorted(body) for instruction in flow.blocks[number]]
             unrolled = max(unrolled, _unrolled(code, framed))

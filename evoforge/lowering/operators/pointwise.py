@@ -304,8 +304,14 @@ for _names, _op in (
     (("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor"), "mod"),
     (("fmod.Tensor", "fmod.Scalar"), "fmod"),
     (("floor_divide", "floor_divide.Scalar"), "floordiv"),
-    (("bitwise_left_shift.Tensor", "bitwise_left_shift.Tensor_Scalar", "__lshift__.Tensor", "__lshift__.Scalar"), "shl"),
-    (("bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar", "__rshift__.Tensor", "__rshift__.Scalar"), "shr"),
+    (
+        ("bitwise_left_shift.Tensor", "bitwise_left_shift.Tensor_Scalar", "__lshift__.Tensor", "__lshift__.Scalar"),
+        "shl",
+    ),
+    (
+        ("bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar", "__rshift__.Tensor", "__rshift__.Scalar"),
+        "shr",
+    ),
     (("bitwise_and.Tensor", "bitwise_and.Scalar"), "and"),
     (("bitwise_or.Tensor", "bitwise_or.Scalar"), "or"),
     (("bitwise_xor.Tensor", "bitwise_xor.Scalar"), "xor"),

@@ -1,0 +1,153 @@
+"""The C++ printer: a plan becomes one readable source file.
+
+Every extent is a constant made of `EVO_SIZE`, so that the same text builds for other sizes of the
+same graph. Ragged ends are masked (`evo::part`), so that any parameter is right for any size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from evoforge.lowering.cpp_expr import CTYPES
+from evoforge.lowering.cpp_names import Names
+from evoforge.lowering.cpp_nest import NestPrinter
+from evoforge.lowering.domain import Domain
+from evoforge.lowering.regions import Plan
+from evoforge.lowering.schedule import Schedule
+from evoforge.paths import data_dir
+
+__all__ = ["Declared", "Kernel", "print_kernel"]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A parameter of the rendered source."""
+
+    name: str
+    default: int
+    choices: tuple[int, ...]
+
+
+@dataclass
+class Kernel:
+    """What nests add to while they are printed."""
+
+    domain: Domain
+    plan: Plan
+    schedule: Schedule
+    names: Names
+    parameters: dict[str, Declared] = field(default_factory=dict)
+    requires: list[str] = field(default_factory=list)
+    pieces: list[dict[str, str]] = field(default_factory=list)
+    declarations: list[str] = field(default_factory=list)
+    body: list[str] = field(default_factory=list)
+    pointers: dict[str, str] = field(default_factory=dict)
+    flags: dict[str, str] = field(default_factory=dict)
+
+    def parameter(self, name: str, choices: tuple[int, ...], default: int) -> str:
+        """Declares a parameter once; a second nest narrows the choices to the common ones."""
+        known = self.parameters.get(name)
+        if known is not None:
+            common = tuple(c for c in known.choices if c in choices) or known.choices
+            choices, default = common, known.default if known.default in common else common[0]
+        self.parameters[name] = Declared(name, default, choices)
+        return name
+
+    def require(self, text: str) -> None:
+        if text not in self.requires:
+            self.requires.append(text)
+
+    def flag(self, name: str, condition: str) -> str:
+        """A boolean constant of the kernel."""
+        if condition not in self.flags:
+            count = sum(known.rstrip("0123456789") == name for known in self.flags.values())
+            self.flags[condition] = name if not count else f"{name}{count + 1}"
+        return self.flags[condition]
+
+    def piece(self, name: str, ctype: str, count: str, what: str) -> str:
+        """A part of the workspace."""
+        self.pieces.append({"name": name, "type": ctype, "count": count, "what": what})
+        return name
+
+
+def print_kernel(domain: Domain, plan: Plan, schedule: Schedule, title: str, notes: list[str], lanes: int) -> tuple[str, Kernel]:
+    """The source of one schedule, and what was declared in it.
+
+    `lanes` is the number of floats in a vector of the target, which bounds parameters; the source
+    itself adapts to the instruction set.
+    """
+    kernel = Kernel(domain, plan, schedule, Names(domain))
+    _pointers(kernel)
+    for number, nest in enumerate(plan.nests):
+        if number:
+            kernel.body.append("")
+        NestPrinter(kernel, nest, lanes).run()
+    source = _template().render(
+        title=title,
+        notes=notes,
+        parameters=kernel.parameters.values(),
+        requires=kernel.requires,
+        pieces=kernel.pieces,
+        declarations=_declarations(kernel),
+        body=kernel.body,
+    )
+    return source + "\n", kernel
+
+
+def _pointers(kernel: Kernel) -> None:
+    domain, names = kernel.domain, kernel.names
+    for name, tensor in domain.tensors.items():
+        producer = domain.producer(name)
+        if tensor.kind == "tmp" and producer is not None:
+            word = names.of(producer)
+            if sum(out is not None for out in producer.outputs) > 1:
+                word = names.fresh(f"{producer.name}_{producer.outputs.index(name)}")
+            kernel.pointers[name] = names.fresh(f"{word}_all")
+        else:
+            kernel.pointers[name] = name
+    for tensor_name in kernel.plan.memory:
+        tensor = domain.tensors[tensor_name]
+        producer = domain.producer(tensor_name)
+        assert producer is not None
+        ctype = CTYPES["f32" if tensor.dtype in ("f16", "bf16") else tensor.dtype]
+        count = " * ".join(domain.shapes[a].factors[0] for a in producer.axes) or "1"
+        kernel.piece(kernel.pointers[tensor_name], ctype, count, f"{producer.origin or producer.name}, whole")
+
+
+def _declarations(kernel: Kernel) -> list[str]:
+    domain, text = kernel.domain, "\n".join(kernel.body)
+    lines = []
+    sizes = kernel.names.definitions()
+    if sizes:
+        lines.append(f"const int64_t {', '.join(sizes)};")
+    for condition, name in kernel.flags.items():
+        lines.append(f"const bool {name} = {condition};")
+    for kind, macro in (("in", "EVO_IN"), ("cst", "EVO_CST"), ("out", "EVO_OUT")):
+        found = sorted((t for t in domain.tensors.values() if t.kind == kind), key=lambda t: int(t.name[len(kind) :]))
+        for tensor in found:
+            if _mentions(text, tensor.name):
+                const = "" if kind == "out" else "const "
+                ctype = CTYPES[tensor.dtype]
+                lines.append(f"{const}{ctype}* {tensor.name} = {macro}({ctype}, {tensor.name[len(kind) :]});")
+    if kernel.pieces:
+        lines.append("const pieces p = lay_out(call, call->ws);")
+    return lines
+
+
+def _mentions(text: str, word: str) -> bool:
+    import re
+
+    return re.search(rf"\b{word}\b", text) is not None
+
+
+@lru_cache
+def _template() -> Any:
+    import jinja2
+
+    folder = data_dir("templates") / "cpp"
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder), undefined=jinja2.StrictUndefined, keep_trailing_newline=False
+    )
+    return environment.get_template("kernel.cpp.j2")

@@ -1,0 +1,225 @@
+"""Nests whose lanes are rows of their own: vectors lie along a kept axis, reductions run serially."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from evoforge.lowering.cpp_expr import CTYPES, Context, Value, computed
+from evoforge.lowering.domain import Node
+from evoforge.lowering.regions import Pass
+from evoforge.lowering.simplify import dtype_of
+
+if TYPE_CHECKING:
+    from evoforge.lowering.cpp_nest import Loop, NestPrinter
+
+__all__ = ["print_columns"]
+
+_FIELDS = {"argmax": ("value", "at"), "argmin": ("value", "at"), "welford": ("mean", "m2"), "maxsum": ("m", "sum()")}
+
+
+def print_columns(printer: NestPrinter) -> None:
+    """Tasks are panels of columns (and chunks of the reduced axis, to be combined afterwards)."""
+    nest, vector = printer.nest, printer.vector
+    lane = printer._lane_loop(printer.lane_group)
+    rows = [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in printer.rows]
+    columns = printer.lane_heads(lane, vector)
+    if nest.chunked:
+        _chunked(printer, lane, rows, columns)
+        return
+    printer.pragma(len(rows) + 1)
+    with printer.loops([*rows, *columns]):
+        _slabs(printer, lane)
+        _width(printer, lane)
+        for number, one in enumerate(nest.passes):
+            if number:
+                printer.w("")
+            _pass(printer, one, number, lane, "", "")
+            _finish(printer, one, lane)
+
+
+def _chunked(printer: NestPrinter, lane: Loop, rows: list[str], columns: list[str]) -> None:
+    one = printer.nest.passes[0]
+    inner = printer._inner(one)
+    if not inner:
+        inner = []
+    loop = inner[0]
+    choices = tuple(c for c in (16, 64, 256, 1024, 4096) if c < loop.extent) or (16,)
+    printer.kernel.parameter("CHUNK_ROWS", choices, choices[len(choices) // 2])
+    count = f"(({loop.size} + CHUNK_ROWS - 1) / CHUNK_ROWS)"
+    many = printer.vector and printer.schedule.unroll
+    width = "(UNROLL * evo::lanes)" if many else "evo::lanes" if printer.vector else "1"
+    panels = f"(({lane.size} + {width} - 1) / {width})"
+    chunk = f"for (int64_t chunk = 0; chunk < {loop.size}; chunk += CHUNK_ROWS)"
+    flat = _flat(printer)
+    sizes = " * ".join(["1", *[_definition(printer, loop.group) for loop in printer.rows]])
+    count_of = count.replace(loop.size, f"({_definition(printer, loop.group)})")
+    panels_of = panels.replace(lane.size, f"({_definition(printer, lane.group)})")
+    parts: dict[str, str] = {}
+    for node in one.reduces:
+        kind = printer.accumulator(node, printer.vector)
+        parts[node.name] = printer.names.fresh(f"{printer.names.of(node)}_parts")
+        each = f"{sizes} * {count_of} * {panels_of}{' * UNROLL' if many else ''}".removeprefix("1 * ")
+        printer.kernel.piece(parts[node.name], kind, each, "what every chunk gives")
+    times = " * UNROLL + u" if many else ""
+    where = f"(({flat}{count} + {{chunk}}) * {panels} + {lane.var} / {width}){times}"
+    printer.pragma(len(rows) + 2)
+    with printer.loops([*rows, chunk, *columns]):
+        _width(printer, lane)
+        _pass(printer, one, 0, lane, "chunk", f"evo::min(chunk + CHUNK_ROWS, {loop.size})")
+        with _each(printer):
+            for node in one.reduces:
+                place = where.format(chunk="chunk / CHUNK_ROWS")
+                printer.w(f"p.{parts[node.name]}[{place}] = {printer.accumulated[node.name]};")
+    printer.w("// the chunks of every column are combined in order")
+    printer.pragma(len(rows) + 1)
+    with printer.loops([*rows, *columns]):
+        _width(printer, lane)
+        for node in one.reduces:
+            kind = printer.accumulator(node, printer.vector)
+            printer.w(f"{kind} {printer.accumulated[node.name].replace('[u]', '[UNROLL]')};")
+        with printer.braces(f"for (int64_t k = 0; k < {count}; ++k)"), _each(printer):
+            for node in one.reduces:
+                printer.w(f"{printer.accumulated[node.name]}.merge(p.{parts[node.name]}[{where.format(chunk='k')}]);")
+        _finish(printer, one, lane)
+
+
+def _flat(printer: NestPrinter) -> str:
+    text = ""
+    for loop in printer.rows:
+        text = f"({text}{loop.var}) * " if not text else f"({text}{loop.size} + {loop.var}) * "
+    return text
+
+
+def _definition(printer: NestPrinter, group: Sequence[str]) -> str:
+    return " * ".join(printer.domain.shapes[a].factors[0] for a in group) or "1"
+
+
+def _width(printer: NestPrinter, lane: Loop) -> None:
+    """Without unrolling the number of lanes is the same in all passes."""
+    if printer.vector and not printer.schedule.unroll:
+        printer.w(f"const int64_t n = evo::part({lane.size} - {lane.var}, {printer.whole(lane)});")
+
+
+def _slabs(printer: NestPrinter, lane: Loop) -> None:
+    width = "UNROLL * evo::lanes" if printer.vector and printer.schedule.unroll else "evo::lanes" if printer.vector else "1"
+    for tensor in dict.fromkeys(t for one in printer.nest.passes for t, how in one.stores if how == "row"):
+        producer = printer.domain.producer(tensor)
+        assert producer is not None
+        inner = [a for a in producer.axes if a not in printer.nest.rows]
+        name = printer.names.fresh(f"{printer.names.of(producer)}_slab")
+        full = " * ".join(printer.domain.shapes[a].factors[0] for a in inner) or "1"
+        printer.kernel.piece(
+            name, "float", f"call->threads * ({full}) * {width}", f"the panel of {producer.origin or producer.name} per thread"
+        )
+        count = printer.names.text(printer.domain.numel(inner)) or "1"
+        printer.w(f"float* {name} = p.{name} + evo::omp_get_thread_num() * ({count}) * {width};")
+        printer.row_buffers[tensor] = name
+
+
+class _Each:
+    """``evo::unroll`` around statements that are per vector; nothing where there is one vector."""
+
+    def __init__(self, printer: NestPrinter) -> None:
+        self.printer = printer
+        self.open = printer.vector and printer.schedule.unroll
+
+    def __enter__(self) -> None:
+        if self.open:
+            self.printer.w("evo::unroll<UNROLL>([&](auto u) {")
+            self.printer.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        if self.open:
+            self.printer.depth -= 1
+            self.printer.w("});")
+
+
+def _each(printer: NestPrinter) -> _Each:
+    return _Each(printer)
+
+
+def _context(printer: NestPrinter, one: Pass, lane: Loop, inner: Sequence[Loop]) -> Context:
+    ctx = printer.context([*printer.rows, *inner, lane], printer.vector, one, lane)
+    inside = ctx.offset
+    many = printer.vector and printer.schedule.unroll
+    width = "(UNROLL * evo::lanes)" if many else "evo::lanes" if printer.vector else "1"
+
+    def offset(access):  # type: ignore[no-untyped-def]
+        if one.reads.get(access.tensor) == "row" or access.tensor == "@row":
+            vars_of = {loop.group: loop.var for loop in inner}
+            flat = printer.offset(replace(access, tensor=""), vars_of)
+            flat = flat if " " not in flat else f"({flat})"
+            return f"{flat} * {width} + u * evo::lanes" if many else f"{flat} * {width}"
+        return inside(access)
+
+    ctx.offset = lambda access: offset(
+        replace(printer._in_row(access.tensor), tensor=access.tensor)
+        if one.reads.get(access.tensor) == "row"
+        else access
+    )
+    return ctx
+
+
+def _pass(printer: NestPrinter, one: Pass, number: int, lane: Loop, start: str, top: str) -> None:
+    inner = printer._inner(one)
+    printer._declare(one, printer.vector)
+    printer.heads += one.heads
+    late = _needed(printer, one)
+    heads = []
+    for position, loop in enumerate(inner):
+        first, end = (start, top) if position == 0 and start else ("0", loop.size)
+        heads.append(f"for (int64_t {loop.var} = {first}; {loop.var} < {end}; ++{loop.var})")
+    ctx = _context(printer, one, lane, inner)
+    with printer.loops(heads), _each(printer):
+        if printer.vector and printer.schedule.unroll:
+            printer.w(f"const int64_t at = {lane.var} + u * evo::lanes, n = evo::part({lane.size} - at, {printer.whole(lane)});")
+        elif not printer.vector:
+            printer.w("evo::one_by_one();")
+        printer.statements(one, ctx, late, number, inner)
+    for node in one.reduces:
+        fields = _FIELDS.get(node.monoid or "", ("value",))
+        dtype = computed(dtype_of(node.body, printer.domain.tensors))
+        texts = [f"{printer.accumulated[node.name]}.{field}" for field in fields]
+        printer.known_results(node, texts, dtype, printer.vector)
+
+
+def _needed(printer: NestPrinter, one: Pass) -> list[Node]:
+    """Maps over rows that a pass wants: they are vectors, so every pass computes its own."""
+    wanted = {access.tensor for node in one.nodes for access in node.reads()}
+    found: list[Node] = []
+    for node in reversed(printer.heads):
+        if wanted & set(node.outputs) and node not in found:
+            found.insert(0, node)
+            wanted |= {access.tensor for access in node.reads()}
+    return found
+
+
+def _finish(printer: NestPrinter, one: Pass, lane: Loop) -> None:
+    if not one.row_maps and not one.row_stores:
+        return
+    outside = dict(printer.known)
+    with _each(printer):
+        if printer.vector and printer.schedule.unroll:
+            printer.w(f"const int64_t at = {lane.var} + u * evo::lanes, n = evo::part({lane.size} - at, {printer.whole(lane)});")
+        ctx = _context(printer, one, lane, [])
+        for node in one.row_maps:
+            printer.let(node, ctx)
+        for tensor in one.row_stores:
+            _store(printer, tensor, ctx)
+    printer.known.clear()
+    printer.known.update(outside)
+
+
+def _store(printer: NestPrinter, tensor: str, ctx: Context) -> None:
+    if not printer.vector:
+        printer.store_row(tensor, ctx)
+        return
+    value: Value = printer.known[tensor]
+    where = ctx.offset(printer._write(tensor))
+    text = value.text if value.vector else f"evo::broadcast({value.text})"
+    printer.w(f"evo::store({printer.pointer(tensor)} + {where}, {text}, n);")
+
+
+_ = CTYPES

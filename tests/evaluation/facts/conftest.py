@@ -1,0 +1,94 @@
+"""Handwritten kernels of known cells, on one small workload: y = f(x, z, w), h = g(x, z, w)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evoforge.core import Signature, TensorSpec
+from evoforge.evaluation.build import Builder, Built
+from evoforge.evaluation.facts import collect_facts
+from evoforge.evaluation.targets import resolve_target
+
+ROWS, COLUMNS = 96, 4096
+
+FRAME = """#include "evoforge.h"
+#include <math.h>
+using evo::all;
+using evo::load;
+using evo::store;
+constexpr int64_t V = evo::lanes;
+%s
+extern "C" int64_t evo_workspace(const evo_call* call) { return 16 << 20; }
+extern "C" int evo_run(const evo_call* call) {
+    const float *x = EVO_IN(float, 0), *z = EVO_IN(float, 1), *w = EVO_CST(float, 0);
+    float *y = EVO_OUT(float, 0), *h = EVO_OUT(float, 1), *ws = (float*)call->ws;
+    constexpr int64_t M = EVO_SIZE(in0, 0), N = EVO_SIZE(in0, 1);
+%s
+    return 0;
+}
+"""
+
+
+def tensor(name: str, *shape: int) -> TensorSpec:
+    steps = [1]
+    for size in reversed(shape[1:]):
+        steps.insert(0, steps[0] * size)
+    return TensorSpec(name, shape, tuple(steps), "f32")
+
+
+def kernel(body: str, before: str = "") -> str:
+    return FRAME % (before, body.replace("PARALLEL", "\n#pragma omp parallel for num_threads(call->threads)\n"))
+
+
+@pytest.fixture(scope="session")
+def signature() -> Signature:
+    """Each tensor is 1.5 MiB: more than the simulated cache."""
+    big = [tensor(name, ROWS, COLUMNS) for name in ("in0", "in1", "out0", "out1")]
+    return Signature((big[0], big[1]), (tensor("cst0", COLUMNS),), (big[2], big[3]))
+
+
+@pytest.fixture(scope="session")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+    """For this machine, with a private cache of 1 MiB whatever it has."""
+    from dataclasses import replace
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EVOFORGE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        target = resolve_target("cpu")
+        yield Builder(replace(target, fingerprint={**target.fingerprint, "l2_bytes": 1 << 20}))
+
+
+@pytest.fixture(scope="session")
+def build(builder: Builder, signature: Signature) -> Callable[..., Built]:
+    def make(source: str, **params: int) -> Built:
+        built = builder.build(source, params, signature)
+        assert built.object_path is not None, built.reason
+        return built
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def facts(builder: Builder, signature: Signature, build: Callable[..., Built]) -> Callable[..., dict[str, Any]]:
+    """Facts of a kernel; `unfused` is 2 unless given."""
+
+    def collect(source: str, unfused: int = 2, **params: int) -> dict[str, Any]:
+        built = build(source, **params)
+        target = builder.target
+        return collect_facts(source, params, built, signature, None, target, builder, unfused=unfused)
+
+    return collect
+
+
+@pytest.fixture
+def object_of(build: Callable[..., Built]) -> Callable[..., Path]:
+    def path(source: str, **params: int) -> Path:
+        found = build(source, **params).object_path
+        assert found is not None
+        return found
+
+    return path

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import kernel
+
+from evoforge.errors import MissingToolError
+from evoforge.evaluation.facts.object import disassemble, object_facts
+
+Objects = Callable[..., Path]
+
+COPY = "for (int64_t i = 0; i < M; ++i) for (int64_t j = 0; j < N; j += V) store(y + i * N + j, load(x + i * N + j, all), all);"
+
+
+def test_contiguous_vectors_in_nested_loops(object_of: Objects) -> None:
+    found = object_facts(object_of(kernel("PARALLEL" + COPY)))
+    assert found is not None
+    assert found["depth"] == 2
+    assert found["bytes"]["contiguous"] > 10 * found["bytes"]["scalar"]
+    assert found["bytes"]["stream"] == found["stream_in_loops"] == found["prefetch_in_loops"] == 0
+    assert found["vectors_per_trip"] == 1
+
+
+def test_scalar_loops(object_of: Objects) -> None:
+    body = "for (int64_t i = 0; i < M; ++i) for (int64_t j = 0; j < N; ++j) { y[i * N + j] = x[i * N + j]; evo::one_by_one(); }"
+    found = object_facts(object_of(kernel(body)))
+    assert found is not None
+    assert found["bytes"]["contiguous"] == 0
+    assert found["bytes"]["scalar"] > 0
+
+
+def test_streaming_and_prefetch_count_inside_loops_only(object_of: Objects) -> None:
+    loop = COPY.replace(
+        "store(y + i * N + j, load(x + i * N + j, all), all)", "evo::stream(y + i * N + j, load(x + i * N + j, all))"
+    )
+    inside = object_facts(
+        object_of(kernel(loop.replace("evo::stream", "evo::prefetch(x + i * N + j + 512), evo::stream")))
+    )
+    outside = object_facts(object_of(kernel(COPY + "evo::stream(h, load(x, all)); evo::prefetch(z);")))
+    assert inside is not None
+    assert outside is not None
+    assert inside["stream_in_loops"] > 0
+    assert inside["prefetch_in_loops"] > 0
+    assert inside["bytes"]["stream"] > 0
+    assert outside["stream_in_loops"] == outside["prefetch_in_loops"] == 0
+
+
+def test_vectors_per_trip_of_a_loop_unrolled_by_hand(object_of: Objects) -> None:
+    body = """for (int64_t i = 0; i < M; ++i) for (int64_t j = 0; j < N; j += 2 * V) {
+        store(y + i * N + j, load(x + i * N + j, all), all);
+        store(y + i * N + j + V, load(x + i * N + j + V, all), all); }"""
+    found = object_facts(object_of(kernel(body)))
+    assert found is not None
+    assert found["vectors_per_trip"] == 2
+
+
+def test_independent_accumulators(object_of: Objects) -> None:
+    one = "evo::vec s{}; for (int64_t j = 0; j < N; j += V) s += load(x + j, all); y[0] = evo::sum(s);"
+    four = """evo::vec s[4] = {}; for (int64_t j = 0; j < N; j += 4 * V) for (int u = 0; u < 4; ++u) s[u] += load(x + j + u * V, all);
+        y[0] = evo::sum((s[0] + s[1]) + (s[2] + s[3]));"""
+    assert [(object_facts(object_of(kernel(body))) or {})["accumulators"] for body in (one, four)] == [1, 4]
+
+
+def test_a_called_function_is_as_deep_as_its_call(object_of: Objects) -> None:
+    before = """__attribute__((noinline)) static void row(const float* a, float* b) {
+        for (int64_t j = 0; j < EVO_SIZE(in0, 1); j += V) store(b + j, load(a + j, all), all); }"""
+    called = object_facts(object_of(kernel("for (int64_t i = 0; i < M; ++i) row(x + i * N, y + i * N);", before)))
+    plain = object_facts(object_of(kernel(COPY)))
+    assert called is not None
+    assert plain is not None
+    assert called["depth"] == plain["depth"] == 2
+
+
+def test_code_that_evo_run_does_not_reach_is_not_counted(object_of: Objects) -> None:
+    before = """extern "C" __attribute__((visibility("default"))) void other(float* p, int64_t n) {
+        for (int64_t a = 0; a < n; ++a) for (int64_t b = 0; b < n; ++b) for (int64_t c = 0; c < n; c += V) evo::stream(p + c, evo::vec{}); }"""
+    found = object_facts(object_of(kernel(COPY, before)))
+    assert found is not None
+    assert found["depth"] == 2
+    assert found["stream_in_loops"] == 0
+
+
+def test_an_object_without_the_entry_has_no_facts(object_of: Objects) -> None:
+    assert object_facts(object_of(kernel(COPY)), entry="evo_walk") is None
+
+
+def test_functions_are_found_by_name(object_of: Objects) -> None:
+    functions = disassemble(object_of(kernel("PARALLEL" + COPY)))
+    assert {"evo_run", "evo_workspace", "evo_run._omp_fn.0"} <= functions.keys()
+
+
+def test_a_missing_disassembler_is_named(object_of: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = object_of(kernel(COPY))
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(MissingToolError, match="binutils"):
+        object_facts(path)

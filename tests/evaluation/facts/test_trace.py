@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import COLUMNS, ROWS, kernel, tensor
+
+from evoforge.core import Signature, TensorSpec
+from evoforge.evaluation.build import Builder
+from evoforge.evaluation.facts.trace import trace_facts
+
+SIZE = ROWS * COLUMNS * 4
+LINES = SIZE // 64
+
+
+@pytest.fixture(scope="module")
+def trace(builder: Builder, signature: Signature) -> Any:
+    def run(body: str, **params: int) -> Any:
+        found = trace_facts(kernel(body), params, signature, builder)
+        assert found is not None
+        return found
+
+    return run
+
+
+SWEEP = "PARALLEL for (int64_t i = 0; i < M; ++i) for (int64_t j = 0; j < N; j += V) "
+
+
+def test_one_sweep_misses_each_line_once(trace: Any) -> None:
+    found = trace(SWEEP + "store(y + i * N + j, load(x + i * N + j, all) + load(w + j, all), all);")
+    x, w, y = (found["tensors"][name] for name in ("in0", "cst0", "out0"))
+    assert (x["lines"], x["read_misses"], x["read_bytes"], x["write_bytes"]) == (LINES, LINES, SIZE, 0)
+    assert (y["lines"], y["write_misses"], y["write_bytes"], y["stream_bytes"]) == (LINES, LINES, SIZE, 0)
+    assert w["read_bytes"] == SIZE  # once per row …
+    assert w["read_misses"] == w["lines"] == COLUMNS * 4 // 64  # … from the cache
+    assert found["tensors"]["in1"]["lines"] == 0
+    assert found["cache_bytes"] == 1 << 20
+
+
+def test_a_second_sweep_misses_again(trace: Any) -> None:
+    copy = "store(y + i * N + j, load(x + i * N + j, all), all);"
+    found = trace(SWEEP + copy + SWEEP + copy.replace("y +", "h +"))
+    assert found["tensors"]["in0"]["read_misses"] == 2 * LINES
+
+
+def test_streaming_stores_are_seen_and_are_no_second_read(trace: Any) -> None:
+    y = trace(SWEEP + "evo::stream(y + i * N + j, load(x + i * N + j, all));")["tensors"]["out0"]
+    assert y["stream_bytes"] == y["write_bytes"] == SIZE
+    assert y["write_misses"] == y["lines"] == LINES
+
+
+def test_what_was_streamed_is_not_in_the_cache(trace: Any) -> None:
+    body = (
+        SWEEP
+        + "{ evo::stream(y + i * N + j, load(x + i * N + j, all)); store(h + i * N + j, load(y + i * N + j, all), all); }"
+    )
+    assert trace(body)["tensors"]["out0"]["read_misses"] == LINES
+
+
+def test_masked_accesses_count_only_what_takes_part(trace: Any) -> None:
+    body = "volatile int64_t part = 3; for (int64_t i = 0; i < M; ++i) store(y + i * N, load(x + i * N, evo::first{part}), evo::first{part});"
+    found = trace(body)["tensors"]
+    assert found["in0"]["read_bytes"] == found["out0"]["write_bytes"] == ROWS * 12
+
+
+def test_gathers_and_prefetches_are_counted(trace: Any) -> None:
+    found = trace(
+        "PARALLEL for (int64_t i = 0; i < M; ++i) { evo::prefetch(z + i * N); store(y + i * N, evo::gather(x + i * N, 32, all), all); }"
+    )
+    assert found["prefetches"] == found["prefetched_lines"] == ROWS
+    assert found["tensors"]["in0"]["read_misses"] >= ROWS * 4
+    assert found["tensors"]["in1"]["lines"] == 0  # prefetching is not reading
+
+
+def test_copies_of_the_c_library_are_counted(trace: Any) -> None:
+    found = trace(
+        "PARALLEL for (int64_t i = 0; i < M; ++i) { volatile int64_t n = N * 4; __builtin_memcpy(y + i * N, x + i * N, n); }"
+    )
+    assert found["tensors"]["in0"]["read_bytes"] == found["tensors"]["out0"]["write_bytes"] == SIZE
+
+
+def test_a_row_buffer_is_staged_and_a_stored_intermediate_is_written_back(trace: Any) -> None:
+    rows = trace("""for (int64_t i = 0; i < M; ++i) { alignas(64) float row[N]; float total = 0;
+        for (int64_t j = 0; j < N; ++j) { row[j] = x[i * N + j] + z[i * N + j]; total += row[j]; evo::one_by_one(); }
+        for (int64_t j = 0; j < N; ++j) { y[i * N + j] = row[N - 1 - j] * total; evo::one_by_one(); } }""")["scratch"]
+    whole = trace(
+        SWEEP
+        + "store(ws + i * N + j, load(x + i * N + j, all), all);"
+        + SWEEP
+        + "store(y + i * N + j, load(ws + i * N + j, all), all);"
+    )["scratch"]
+    assert rows["written_back_lines"] < 2 * COLUMNS * 4 / 64
+    assert rows["staged_bytes"] > 1.8 * SIZE * (ROWS - 1) / ROWS
+    assert whole["written_back_lines"] == pytest.approx(LINES, rel=0.01)
+    assert whole["staged_bytes"] < 0.01 * SIZE
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["for (;;) evo::one_by_one();", "*(volatile int*)8 = 1;", "return 1;", "__builtin_exit(0);"],
+    ids=["endless", "crashing", "declining", "exiting"],
+)
+def test_a_kernel_that_does_not_finish_its_call_has_no_trace(builder: Builder, body: str) -> None:
+    small = Signature(
+        (tensor("in0", 4, 16), tensor("in1", 4, 16)),
+        (tensor("cst0", 16),),
+        (tensor("out0", 4, 16), tensor("out1", 4, 16)),
+    )
+    assert trace_facts(kernel(body), {}, small, builder, seconds=1) is None
+
+
+def test_what_does_not_build_or_is_too_large_has_no_trace(builder: Builder, signature: Signature) -> None:
+    huge = TensorSpec("in0", (1 << 29,), (1,), "f32")
+    assert trace_facts("int evo_run(", {}, signature, builder) is None
+    assert trace_facts(kernel(""), {}, Signature((huge,), (), (huge,)), builder) is None
+
+
+def test_a_kernel_cannot_write_its_own_report(builder: Builder, signature: Signature) -> None:
+    body = 'puts("{}"); fflush(stdout);'
+    found = trace_facts("#include <stdio.h>\n" + kernel(body), {}, signature, builder)
+    assert found is not None
+    assert found["tensors"]["out0"]["lines"] == 0
+
+
+def test_traces_are_kept_on_disk(
+    builder: Builder, signature: Signature, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = kernel(SWEEP + "store(y + i * N + j, load(x + i * N + j, all), all);")
+    first = trace_facts(source, {}, signature, builder)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("ran again")
+
+    monkeypatch.setattr("evoforge.evaluation.facts.trace._run", refuse)
+    assert trace_facts(source, {}, signature, builder) == first

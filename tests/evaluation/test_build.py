@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from evoforge.core import Signature, Status, Target
+from evoforge.errors import MissingToolError, UsageError
+from evoforge.evaluation.build import Builder, native_program
+from evoforge.evaluation.screen import ElfObject
+from evoforge.paths import cache_dir
+
+HEAD = '#include "evoforge.h"\n'
+PROBE = HEAD + 'extern "C" __attribute__((visibility("default"))) long probe() { return %s; }\n'
+CHUNK = {"CHUNK": 16}
+
+
+def probed(builder: Builder, expression: str, params: dict[str, int], signature: Signature | None) -> int:
+    built = builder.build(PROBE % expression, params, signature)
+    assert built.status is Status.CORRECT, built.log
+    probe = ctypes.CDLL(str(built.library_path)).probe
+    probe.restype = ctypes.c_long
+    return int(probe())
+
+
+def test_a_kernel_builds_once(builder: Builder, kernel: Callable[[str], str], add_signature: Signature) -> None:
+    first = builder.build(kernel("add"), CHUNK, add_signature)
+    assert first.status is Status.CORRECT
+    assert first.object_path is not None
+    assert first.library_path is not None
+    changed = first.library_path.stat().st_mtime_ns
+    again = builder.build(kernel("add"), CHUNK, add_signature)
+    assert again.library_path == first.library_path
+    assert again.library_path.stat().st_mtime_ns == changed
+    assert again.text_hash == first.text_hash != ""
+    other = builder.build(kernel("add"), {"CHUNK": 64}, add_signature)
+    assert other.library_path != first.library_path
+
+
+def test_parameters_sizes_and_strides_are_literals(builder: Builder, add_signature: Signature) -> None:
+    assert probed(builder, "TILE * 1000 + UNROLL", {"TILE": 32, "UNROLL": -4}, None) == 31996
+    assert probed(builder, "EVO_SIZE(in1, 0) * 1000 + EVO_STRIDE(out0, 0)", {}, add_signature) == 37061
+    assert probed(builder, "sizeof(char[EVO_SIZE(in0, 1)])", {}, add_signature) == 61
+
+
+def test_a_range_build_reads_sizes_from_the_call(
+    builder: Builder, kernel: Callable[[str], str], add_signature: Signature
+) -> None:
+    ranged = builder.build(kernel("add"), CHUNK, add_signature, baked=False)
+    assert ranged.status is Status.CORRECT
+    constant = 'extern "C" int evo_run(const evo_call* call) { static char x[EVO_SIZE(in0, 1)]; return x[0]; }'
+    assert builder.build(HEAD + constant, {}, add_signature).status is Status.CORRECT
+    assert builder.build(HEAD + constant, {}, add_signature, baked=False).status is Status.BUILD_ERROR
+
+
+def test_a_missing_dimension_is_the_kernels_error(builder: Builder, add_signature: Signature) -> None:
+    text = HEAD + 'extern "C" int evo_run(const evo_call* call) { return EVO_SIZE(in0, 2); }'
+    built = builder.build(text, {}, add_signature)
+    assert built.status is Status.BUILD_ERROR
+    assert "EVO_SIZE_in0_2" in built.reason
+    assert built.library_path is None
+
+
+def test_what_the_compiler_says_is_short_and_names_no_path(builder: Builder, tmp_path: Path) -> None:
+    built = builder.build(HEAD + "\n".join(f"unknown_{i} x{i};" for i in range(500)), {}, None)
+    assert built.status is Status.BUILD_ERROR
+    assert "kernel.cpp:2" in built.reason
+    assert 0 < len(built.log) < 4200
+    assert str(cache_dir()) not in built.log
+    assert str(Path.home()) + "/" not in built.log
+
+
+def test_the_screens_refuse_before_linking(builder: Builder, kernel: Callable[[str], str]) -> None:
+    assert builder.build('#include "/etc/passwd"', {}, None).status is Status.SCREENED
+    built = builder.build(HEAD + "__attribute__((constructor)) void f() { __builtin_trap(); }", {}, None)
+    assert built.status is Status.SCREENED
+    assert built.library_path is None
+
+
+@pytest.mark.parametrize("how", ["flag", "pragma"])
+def test_linking_never_changes_the_float_mode_of_the_loader(builder: Builder, how: str) -> None:
+    text = HEAD + 'extern "C" int evo_run(const evo_call*) { return 0; }'
+    flags = ("-ffast-math",) if how == "flag" else ()
+    pragma = '#pragma GCC optimize("fast-math")\n' if how == "pragma" else ""
+    built = builder.build(pragma + text, {}, None, extra_flags=flags)
+    assert built.library_path is not None
+    assert "set_fast_math" not in {symbol.name for symbol in ElfObject(built.library_path.read_bytes()).symbols}
+
+
+def test_a_compiler_that_does_not_end_is_stopped(builder: Builder) -> None:
+    endless = "constexpr long f(long n) { long s = 0; for (long i = 0; i < n; i++) s += i; return s; }\n"
+    text = HEAD + endless + "".join(f"static_assert(f({20_000_000 + i}) > 0);\n" for i in range(8))
+    assert builder.build(text, {}, None, timeout_s=0.5).status is Status.BUILD_TIMEOUT
+    assert not list((cache_dir() / "objects").glob("tmp-*"))
+
+
+def test_a_gigabyte_object_is_stopped(builder: Builder) -> None:
+    built = builder.build(HEAD + "extern char big[]; char big[1 << 30] = {1, 2, 3};", {}, None)
+    assert built.status is Status.BUILD_ERROR
+
+
+def test_parallel_builds_of_one_text_agree(builder: Builder, add_signature: Signature) -> None:
+    text = HEAD + 'extern "C" int evo_run(const evo_call*) { return 0; } // parallel'
+    with ThreadPoolExecutor(4) as pool:
+        built = list(pool.map(lambda _: builder.build(text, {}, add_signature), range(4)))
+    assert {item.status for item in built} == {Status.CORRECT}
+    assert len({item.library_path for item in built}) == 1
+
+
+def test_a_callers_header_comes_first(builder: Builder, tmp_path: Path) -> None:
+    header = tmp_path / "before.h"
+    header.write_text('#pragma once\n#include "evoforge.h"\n#define ANSWER 42\n')
+    flags = ("-include", str(header))
+    built = builder.build(PROBE % "ANSWER", {}, None, extra_flags=flags)
+    assert built.status is Status.CORRECT, built.log
+    header.write_text('#pragma once\n#include "evoforge.h"\n#define ANSWER 43\n')
+    changed = builder.build(PROBE % "ANSWER", {}, None, extra_flags=flags)
+    assert changed.text_hash != built.text_hash
+
+
+def test_no_compiler_is_said_with_the_mend(one_thread: Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(MissingToolError, match="apt-get install"):
+        Builder(one_thread)
+
+
+def test_a_cache_that_cannot_be_written_is_said(
+    one_thread: Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("EVOFORGE_CACHE", str(tmp_path / "file"))
+    with pytest.raises(UsageError, match="EVOFORGE_CACHE"):
+        Builder(one_thread)
+
+
+def test_native_programs_are_built_once() -> None:
+    first = native_program("launch.c")
+    changed = first.stat().st_mtime_ns
+    assert native_program("launch.c") == first
+    assert first.stat().st_mtime_ns == changed

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from evoforge.evaluation.screen import ElfObject, screen_object, screen_source
+from evoforge.evaluation.targets import find_compiler
+
+
+def compiled(folder: Path, text: str, *flags: str) -> Path:
+    source, output = folder / "kernel.cpp", folder / "kernel.o"
+    source.write_text(text)
+    command = [
+        find_compiler(),
+        "-std=gnu++17",
+        "-O2",
+        "-fPIC",
+        "-fopenmp",
+        *flags,
+        "-c",
+        str(source),
+        "-o",
+        str(output),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    return output
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '#include "evoforge.h"\n#include <algorithm>\n#  include <bits/stdc++.h>\nint x;',
+        '// #include "/etc/passwd"\n/* #include "../secret.h" */ int x;',
+        '#pragma omp parallel\n#pragma GCC unroll 4\n#define INCLUDE 1\nconst char* s = "/etc/passwd";',
+    ],
+)
+def test_honest_text_passes(text: str) -> None:
+    assert screen_source(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '#include "/etc/passwd"',
+        "#include </etc/passwd>",
+        '#include "../../secrets.h"',
+        '#  \\\ninclude "/etc/passwd"',
+        '%:include "/etc/passwd"',
+        '#/* */include "/etc/passwd"',
+        '#define FILE "/etc/passwd"\n#include FILE',
+        '#include_next "stdio.h"',
+        '#import "/etc/passwd"',
+        '#pragma GCC dependency "/etc/passwd"',
+        'asm(".incbin \\"/etc/passwd\\"");',
+        "const char secret[] = {\n#embed </etc/passwd>\n};",
+        "int x;\0",
+        "// " + "x" * (2 << 20),
+    ],
+)
+def test_text_that_reads_other_files_is_refused(text: str) -> None:
+    assert screen_source(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#include <cmath>\n#include <cstring>\n#include <vector>\n#include <algorithm>\n"
+        "int run(float* x, int n) { std::vector<float> y(n); std::sort(y.begin(), y.end()); memcpy(x, y.data(), 4 * n);"
+        "\n#pragma omp parallel for\nfor (int i = 0; i < n; i++) x[i] = expf(sinf(x[i]));\nreturn 0; }",
+        # 0f 05 inside a constant is not a system call
+        "long run() { return 0x050f11223344; }",
+        "static int counter; int run() { return counter++; }",
+        # a name of its own that looks like libc's
+        "namespace mine { __attribute__((noinline)) int open(int x) { return x + 1; } } int run(int x) { return mine::open(x); }",
+    ],
+)
+def test_honest_objects_pass(tmp_path: Path, text: str) -> None:
+    assert screen_object(compiled(tmp_path, text)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('int run() { int r; asm volatile("syscall" : "=a"(r) : "a"(39)); return r; }', "system call"),
+        ('int run() { int r; asm volatile("int $0x80" : "=a"(r) : "a"(20)); return r; }', "system call"),
+        ('int run() { asm volatile("sysenter"); return 0; }', "system call"),
+        ("int x; __attribute__((constructor)) void early() { x = 1; }", ".init_array"),
+        ("int x; __attribute__((destructor)) void late() { x = 1; }", ".fini_array"),
+        ("#include <vector>\nstd::vector<int> table(100); int run() { return table[3]; }", ".init_array"),
+        ("#include <iostream>\nint run() { return 0; }", ".init_array"),
+        (
+            'typedef int f(); static int one() { return 1; } extern "C" f* pick() { return one; }\n'
+            'extern "C" int chosen() __attribute__((ifunc("pick")));',
+            "chosen",
+        ),
+        ('#include <dlfcn.h>\nvoid* run() { return dlopen("libc.so.6", 2); }', "dlopen"),
+        ("#include <unistd.h>\nint run() { return fork(); }", "fork"),
+        ('#include <unistd.h>\nint run() { return execl("/bin/sh", "sh", nullptr); }', "execl"),
+        ('#include <stdlib.h>\nint run() { return system("true"); }', "system"),
+        ("#include <sys/socket.h>\nint run() { return socket(2, 1, 0); }", "socket"),
+        ("#include <stdlib.h>\nint run() { exit(0); }", "exit"),
+        ('#include <stdio.h>\nvoid* run() { return fopen("/etc/passwd", "r"); }', "fopen"),
+        ('#include <stdlib.h>\nchar* run() { return getenv("HOME"); }', "getenv"),
+        ("#include <sys/mman.h>\nint run(void* p) { return mprotect(p, 4096, 7); }", "mprotect"),
+        ("#include <signal.h>\nvoid run() { signal(11, SIG_IGN); }", "signal"),
+        ("#include <thread>\nvoid run() { std::thread t([] {}); t.detach(); }", "thread"),
+        (
+            "#include <pthread.h>\nvoid run(pthread_t* t, void* (*f)(void*)) { pthread_create(t, 0, f, 0); }",
+            "pthread_create",
+        ),
+        ("#include <time.h>\nlong run() { timespec t; clock_gettime(1, &t); return t.tv_nsec; }", "clock_gettime"),
+        (
+            "#include <chrono>\nlong run() { return std::chrono::steady_clock::now().time_since_epoch().count(); }",
+            "chrono",
+        ),
+        ('#include <fstream>\nvoid run() { std::ofstream("/tmp/x") << 1; }', ""),
+    ],
+)
+def test_dangerous_objects_are_refused_by_name(tmp_path: Path, text: str, named: str) -> None:
+    reason = screen_object(compiled(tmp_path, text))
+    assert reason is not None
+    assert named in reason
+
+
+def test_what_is_not_an_object_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.o"
+    for data in (b"", b"not an object", b"\x7fELF\x02\x01" + b"\xff" * 80):
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match="ELF"):
+            screen_object(path)
+
+
+def test_the_text_hash_follows_the_code_and_not_the_words(tmp_path: Path) -> None:
+    def hashed(text: str) -> str:
+        return ElfObject(compiled(tmp_path, text).read_bytes()).text_hash()
+
+    plain = hashed('extern "C" float run(float x) { float y = x * 3; return y + 1; }')
+    assert hashed('// why\nextern "C" float run(float value)\n{ float z = value * 3;\n return 1 + z; }') == plain
+    assert hashed('extern "C" float run(float x) { float y = x * 3; return y + 2; }') != plain

@@ -1,0 +1,270 @@
+"""The exported package, used the way a user does: in a process that cannot import evoforge."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from evoforge.core import Candidate, Signature, Target, Task, TensorSpec, Workload
+from evoforge.errors import UsageError
+from evoforge.evaluation.build import Builder
+from evoforge.evaluation.targets import resolve_target
+from evoforge.export import ExportedKernel, Library, required_cpu_flags, write_library
+
+TASK = """
+import torch
+from torch import nn
+
+M, N = 24, 40
+ROWS = 24
+COLUMNS = 40
+EPS = 1e-6
+
+
+class Model(nn.Module):
+    def __init__(self, n, eps):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(n) + 0.5)
+        self.eps = eps
+
+    def forward(self, x, residual):
+        total = x + residual
+        return {"y": total * torch.rsqrt(total.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight, "sum": total}
+
+
+def get_inputs():
+    return [torch.randn(ROWS, COLUMNS), torch.randn(ROWS, COLUMNS)]
+
+
+def get_init_inputs():
+    return [COLUMNS, EPS]
+"""
+
+KERNEL = """
+// evoforge: param STEP = 1 in {1, 2}
+#include "evoforge.h"
+#include <math.h>
+extern "C" int64_t evo_workspace(const evo_call* call) { return call->threads * EVO_SIZE(in0, 1) * 4; }
+extern "C" int64_t evo_packed_bytes(const evo_call* call) { return EVO_SIZE(cst0, 0) * 4; }
+extern "C" int evo_prepare(const evo_call* call, void* packed) {
+  for (int64_t j = 0; j < EVO_SIZE(cst0, 0); j++) ((float*)packed)[j] = EVO_CST(float, 0)[j];
+  return 0;
+}
+extern "C" int evo_run(const evo_call* call) {
+  const int64_t M = EVO_SIZE(in0, 0), N = EVO_SIZE(in0, 1);
+  const float *x = EVO_IN(float, 0), *r = EVO_IN(float, 1), *w = (const float*)call->packed;
+  float *sum = EVO_OUT(float, 0 + SUM), *y = EVO_OUT(float, 1 - SUM), *row = (float*)call->ws;
+  for (int64_t i = 0; i < M; i += 1) {
+    float s = 0;
+    for (int64_t j = 0; j < N; j += 1) { row[j] = x[i * N + j] + r[i * N + j]; s += row[j] * row[j]; }
+    float scale = 1.0f / sqrtf(s / N + 1e-6f);
+    for (int64_t j = 0; j < N; j += 1) { sum[i * N + j] = row[j]; y[i * N + j] = row[j] * scale * w[j] * SCALE; }
+  }
+  return 0;
+}
+""".replace("SUM", "1")
+
+
+def spec(name: str, *shape: int) -> TensorSpec:
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.insert(0, strides[0] * size)
+    return TensorSpec(name, shape, tuple(strides), "f32")
+
+
+def signature(rows: int) -> Signature:
+    return Signature(
+        (spec("in0", rows, 40), spec("in1", rows, 40)),
+        (spec("cst0", 40),),
+        (spec("out0", rows, 40), spec("out1", rows, 40)),
+    )
+
+
+def library(*scales: str, target: Target | None = None, task: str = TASK) -> Library:
+    target = target or resolve_target("cpu")
+    kernels = [
+        ExportedKernel(Candidate("cpp", KERNEL.replace("SCALE", scale)), {"STEP": 1}, (0, at, 3), 0.5 - at, 0.4 - at)
+        for at, scale in enumerate(scales)
+    ]
+    workloads = (Workload("default"), Workload("small", {"ROWS": 8}))
+    return Library(
+        "trial-1",
+        Task("fused norm", task, workloads),
+        target,
+        {"default": signature(24), "small": signature(8)},
+        kernels,
+        Builder(target).flags,
+    )
+
+
+def use(folder: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs `script` beside the package, without evoforge: -I ignores the working tree and PYTHONPATH."""
+    program = (
+        "import sys, importlib.abc\n"
+        "class Wall(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] == 'evoforge': raise ImportError('evoforge is out of reach')\n"
+        "sys.meta_path.insert(0, Wall())\n"
+        f"sys.path.insert(0, {str(folder.parent)!r})\n" + textwrap.dedent(script)
+    )
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(folder.parent), "EVOFORGE_KERNEL_CACHE": str(folder.parent / "built")}
+    return subprocess.run(
+        [sys.executable, "-I", "-c", program], env={**env, **environment}, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Niche (0, 0, 3) is right, (0, 1, 3) is wrong by a tenth, (0, 2, 3) does not compile."""
+    return write_library(library("1.0f", "1.1f", "nonsense"), tmp_path_factory.mktemp("export") / "fastnorm")
+
+
+def test_the_kernel_answers_and_is_right(package: Path) -> None:
+    done = use(
+        package,
+        """
+        import fastnorm
+        assert "torch" not in sys.modules, "importing the package must be light"
+        assert fastnorm.niches() == [(0, 0, 3), (0, 1, 3), (0, 2, 3)] and fastnorm.best() == (0, 0, 3)
+        import torch
+        k = fastnorm.load()
+        x, r = torch.randn(24, 40), torch.randn(24, 40)
+        with torch.no_grad():
+            assert k.why_not(x, r) is None, k.why_not(x, r)
+            called = []
+            k.reference.register_forward_hook(lambda *_: called.append(1))
+            got, wanted = k(x, r), k.reference(x, r)
+            assert len(called) == 1, "the reference answered"
+            assert list(got) == ["y", "sum"]
+            for name in got:
+                torch.testing.assert_close(got[name], wanted[name])
+            k.reference.weight.mul_(3.0)
+            torch.testing.assert_close(k(x, r)["y"], 3 * got["y"])
+            k.reference.load_state_dict({"weight": torch.ones(40)})
+            torch.testing.assert_close(k(x, r), k.reference(x, r))
+            small = torch.randn(8, 40)
+            assert k.why_not(small, small) is None
+            torch.testing.assert_close(k(small, small), k.reference(small, small))
+            torch.testing.assert_close(fastnorm.kernel(x, r)["sum"], x + r)
+        assert (k.entry["cell"], fastnorm.manifest()["task"]["name"]) == ([0, 0, 3], "fused norm")
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def test_the_reference_answers_where_the_kernel_may_not(package: Path) -> None:
+    done = use(
+        package,
+        """
+        import torch, fastnorm
+        k = fastnorm.load()
+        x, r = torch.randn(24, 40), torch.randn(24, 40)
+        def refused(why, *inputs, **more):
+            said = k.why_not(*inputs, **more)
+            assert said and why in said, (why, said)
+            y, wanted = k(*inputs, **more), k.reference(*inputs, **more)
+            torch.testing.assert_close(y, wanted)
+            return y
+        refused("gradient", x, r)["y"].sum().backward()
+        assert k.reference.weight.grad is not None
+        with torch.no_grad():
+            refused("other sizes", torch.randn(25, 40), torch.randn(25, 40))
+            refused("other sizes", x.double(), r.double())
+            refused("other sizes", torch.randn(40, 24).t(), r)
+            refused("multiple of 64", torch.randn(24 * 40 + 1)[1:].view(24, 40), r)
+            refused("keyword", x, residual=r)
+            k.train()
+            refused("training", x, r)
+            k.eval()
+            assert k.why_not(x, r) is None
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_broken_is_said_once_and_the_reference_answers(package: Path) -> None:
+    done = use(
+        package,
+        """
+        import os, warnings, torch, fastnorm
+        x, r = torch.randn(24, 40), torch.randn(24, 40)
+        def said(niche):
+            k = fastnorm.load(niche)
+            with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                for _ in range(3):
+                    torch.testing.assert_close(k(x, r), k.reference(x, r), rtol=0, atol=0)
+                assert len(caught) == 1 and str(k.why_not(x, r)) in str(caught[0].message), caught
+                return k.why_not(x, r)
+        assert "output 0 of kernel" in said((0, 1, 3))
+        assert "the compiler refused" in said((0, 2, 3))
+        os.environ["CXX"] = "/nonexistent/g++"
+        assert "no C++ compiler" in said((0, 0, 3))
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_another_cpu_gets_the_reference(tmp_path: Path) -> None:
+    folder = write_library(library("1.0f"), tmp_path / "elsewhere")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["cpu_flags"].append("avx9000")
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    done = use(
+        folder,
+        """
+        import torch, elsewhere
+        x = torch.randn(24, 40)
+        with torch.no_grad():
+            torch.testing.assert_close(elsewhere.kernel(x, x)["sum"], x + x)
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "this CPU lacks avx9000" in done.stderr
+
+
+def test_manifest_says_where_a_kernel_comes_from(package: Path) -> None:
+    manifest = json.loads((package / "manifest.json").read_text())
+    first = manifest["kernels"][0]
+    assert first["candidate"] == Candidate("cpp", KERNEL.replace("SCALE", "1.0f")).id
+    assert first["licence"] == "Apache-2.0" and first["params"] == {"STEP": 1}
+    assert first["speedup"] == pytest.approx(2**0.5)
+    assert manifest["task"]["source"] == TASK
+    assert [row["name"] for row in manifest["workloads"]] == ["default", "small"]
+    assert "ROWS = (8)" in (package / "references" / "w1_small.py").read_text()
+    assert not (package / "include" / "evoforge_trace.h").exists()
+    assert "0 0 3" in (package / "README.md").read_text()
+
+
+def test_required_flags_follow_the_isa() -> None:
+    level3 = Target("cpu:isa=x86-64-v3", "cpu", 1, "x86-64-v3", {})
+    assert {"avx2", "fma", "sse4_2"} <= set(required_cpu_flags(level3))
+    assert "avx512f" not in required_cpu_flags(level3)
+    native = Target("cpu", "cpu", 1, "native", {"vector_bytes": 64})
+    assert {"avx512f", "avx2"} <= set(required_cpu_flags(native))
+
+
+def test_places_that_are_refused(tmp_path: Path) -> None:
+    one = library("1.0f")
+    with pytest.raises(UsageError, match="kernels_2fast"):
+        write_library(one, tmp_path / "2fast")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(UsageError, match="something else"):
+        write_library(one, tmp_path / "mine")
+    assert (tmp_path / "mine" / "thesis.txt").exists()
+    with pytest.raises(UsageError, match="no elite"):
+        library()
+
+
+def test_an_earlier_export_is_replaced(tmp_path: Path) -> None:
+    write_library(library("1.0f", "2.0f"), tmp_path / "pack")
+    write_library(library("1.0f"), tmp_path / "pack")
+    assert len(list((tmp_path / "pack" / "kernels").iterdir())) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["pack"]
