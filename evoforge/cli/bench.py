@@ -17,9 +17,9 @@ def bench(
     store: StoreUrl = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
-    """Measure a campaign's elites again, fresh, beside eager and compiled.
+    """Measure a campaign's elites again, fresh.
 
-    Exits 1 if one of them is no longer correct.
+    Beside eager and compiled, in new processes. Exits 1 if one of them is no longer correct.
     """
     from evoforge.campaign import bench as measure
     from evoforge.cli._output import cell_text, emit, speedup_text, table

@@ -60,7 +60,7 @@ def status(
 
 
 def elites(name: _Name, store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> None:
-    """The best kernel of every niche of a campaign."""
+    """The best kernel of every niche."""
     from evoforge.campaign import elites as read_elites
     from evoforge.cli._output import emit
     from evoforge.cli._summary import elites_table

@@ -15,7 +15,7 @@ _Prefix = Annotated[str, typer.Argument(metavar="ID", help="A candidate's id, or
 
 
 def show(prefix: _Prefix, store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> None:
-    """One candidate: its source, where it came from, how it was judged."""
+    """One candidate: source, origin, evaluations."""
     from evoforge.campaign import show as read_candidate
     from evoforge.cli._output import cell_text, emit, ms_text, params_text, speedup_text, table
 

@@ -29,9 +29,9 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Of the inputs.")] = 0,
     as_json: Json = False,
 ) -> int:
-    """Judge one kernel against a task: is it correct, how fast is it, which cell is it in.
+    """Judge one kernel against a task.
 
-    Exits 0 if the kernel is correct, else 1.
+    Is it correct, how fast is it, which cell is it in? Exits 0 if the kernel is correct, else 1.
     """
     from evoforge.campaign import evaluate_kernel
     from evoforge.cli._output import emit

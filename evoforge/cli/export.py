@@ -18,7 +18,10 @@ def export(
     store: StoreUrl = DEFAULT_STORE,
     as_json: Json = False,
 ) -> None:
-    """Write a campaign's elites as an importable Python package that needs torch and g++ only."""
+    """Write a campaign's elites as a Python package.
+
+    It imports without evoforge and needs torch and g++ only.
+    """
     from evoforge.campaign import elites
     from evoforge.cli._output import emit, speedup_text
     from evoforge.core import Signature

@@ -18,7 +18,7 @@ def heatmap(
     store: StoreUrl = DEFAULT_STORE,
     as_json: Json = False,
 ) -> None:
-    """Draw a campaign's archive: the best speed-up of every cell."""
+    """Draw a campaign's archive as a heatmap."""
     from evoforge.campaign import elites, status
     from evoforge.cli._output import emit
     from evoforge.plots import HeatmapData, save_heatmap

@@ -17,9 +17,9 @@ _MARKS = {"ok": "ok  ", "warn": "weak", "fail": "FAIL"}
 
 
 def doctor(store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> int:
-    """Check what a search needs on this machine, and say what to do about the rest.
+    """Check what works on this machine.
 
-    Exits 1 if something that a search cannot do without is missing.
+    Says what to do about the rest. Exits 1 if something that a search cannot do without is missing.
     """
     from evoforge.cli._doctor import examine
     from evoforge.cli._output import emit
@@ -42,7 +42,10 @@ def targets(
     spec: Annotated[str | None, typer.Argument(metavar="[SPEC]", help="Only this one; absent: all.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the targets of this machine with their measured ceilings (a few seconds the first time)."""
+    """List this machine's targets and their ceilings.
+
+    Ceilings are measured once, in a few seconds, and kept in the cache.
+    """
     from evoforge.cli._output import emit
     from evoforge.evaluation.ceilings import measure_ceilings
     from evoforge.evaluation.targets import known_targets, resolve_target

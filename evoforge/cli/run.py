@@ -46,9 +46,9 @@ def run(
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Search for faster kernels for a task: a campaign file, a task file or a class of yours.
+    """Search for faster kernels.
 
-    Options override the file. Ctrl-C stops; `evoforge resume NAME` goes on without loss.
+    The subject is a campaign file, a task file or a class of yours. Options override the file. Ctrl-C stops; `evoforge resume NAME` goes on without loss.
     """
     if replay_extend and replay is None:
         raise UsageError("--replay-extend needs --replay STORE, got no --replay; name the store to read from")
@@ -86,7 +86,7 @@ def resume(
     store: StoreUrl = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
-    """Go on with a campaign where it stopped, however it stopped."""
+    """Go on with a campaign where it stopped."""
     from evoforge.campaign import Campaign
 
     return _search([lambda: Campaign.resume(name, store)], store, as_json)

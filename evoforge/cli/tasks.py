@@ -18,7 +18,10 @@ def check(
     target: TargetSpec = "cpu",
     as_json: Json = False,
 ) -> int:
-    """Check that a task accepts itself and rejects wrong answers. Exits 1 if it is unfit."""
+    """Is a task fit to be searched?
+
+    It must accept its own answers and reject wrong ones. Exits 1 if it is unfit.
+    """
     from evoforge.campaign import check_task
     from evoforge.cli._output import emit
     from evoforge.evaluation.tasks import load_task, parse_set

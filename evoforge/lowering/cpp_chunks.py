@@ -27,8 +27,6 @@ def print_chunks(printer: NestPrinter) -> None:
         least = 16 * printer.lanes if vector else 16
         choices = tuple(c for c in (1024, 2048, 4096, 8192, 16384, 32768) if least <= c < loop.extent) or (1024,)
         name = printer.kernel.parameter("CHUNK", choices, choices[len(choices) // 2])
-        if printer.schedule.tile and vector:
-            top = ("TILE", "TILE2", "TILE3")[printer.schedule.tile - 1]
     else:
         choices = tuple(c for c in (1, 4, 16, 64, 256) if c < loop.extent) or (1,)
         name = printer.kernel.parameter("CHUNK_ROWS", choices, choices[len(choices) // 2])
@@ -56,7 +54,8 @@ def print_chunks(printer: NestPrinter) -> None:
         ctx.shared.update(hoisted)
         printer.sweep(one, ctx, inner, late, 0, "chunk", f"evo::min(chunk + {name}, {loop.size})")
         for node in one.reduces:
-            printer.w(f"p.{parts[node.name]}[{flat}{count} + chunk / {name}] = evo::across({accumulators[node.name]});".replace(f"[{count} + ", "[") if not flat else f"p.{parts[node.name]}[{flat}{count} + chunk / {name}] = evo::across({accumulators[node.name]});")
+            place = f"{flat}{count} + chunk / {name}" if flat else f"chunk / {name}"
+            printer.w(f"p.{parts[node.name]}[{place}] = evo::across({accumulators[node.name]});")
     printer.w("// the chunks are combined in order")
     if rows:
         printer.pragma(len(rows))

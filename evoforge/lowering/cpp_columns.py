@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from evoforge.lowering.cpp_expr import CTYPES, Context, Value, computed
+from evoforge.lowering.cpp_expr import Context, Value, computed
 from evoforge.lowering.domain import Node
 from evoforge.lowering.regions import Pass
 from evoforge.lowering.simplify import dtype_of
@@ -221,5 +221,3 @@ def _store(printer: NestPrinter, tensor: str, ctx: Context) -> None:
     text = value.text if value.vector else f"evo::broadcast({value.text})"
     printer.w(f"evo::store({printer.pointer(tensor)} + {where}, {text}, n);")
 
-
-_ = CTYPES

@@ -246,13 +246,21 @@ class NestPrinter:
             self._print_rows()
 
     def _comment(self) -> None:
-        words = []
+        """What the nest does, pass by pass."""
+        passes = []
         for one in self.nest.passes:
-            done = [n.name for n in one.reduces] + [t for t, how in one.stores if how == "memory"]
-            words.append(", ".join(self.names.of(self.domain.producer(d) or n) if d not in self.domain.tensors else d for d in done for n in one.nodes[:1]))
-        what = "; then ".join(word for word in words if word)
-        where = "columns of vectors" if self.nest.columns and self.nest.reduces else "chunks of rows" if self.nest.chunked else "rows"
-        self.w(f"// {where}: {what}" if self.rows or self.nest.reduces else f"// elements: {what}")
+            words = [self.names.of(node) for node in one.reduces]
+            words += [tensor for tensor, how in one.stores if how == "memory" and self.domain.tensors[tensor].kind == "out"]
+            words += [self.names.of(n) for n in one.maps if any((o, "row") in one.stores for o in n.outputs)]
+            words += [self.names.of(n) for n in one.maps if any(o in self.kernel.plan.memory for o in n.outputs)]
+            passes.append(", ".join(dict.fromkeys(words)) or "nothing")
+        if self.nest.columns and self.nest.reduces:
+            kind = "Columns, a vector at a time"
+        elif self.nest.chunked:
+            kind = "Rows in chunks"
+        else:
+            kind = "Rows" if self.rows else "Elements"
+        self.w(f"// {kind}: {'; then '.join(passes)}.")
 
     def _print_rows(self) -> None:
         blocked = self.schedule.row_block and bool(self.rows)
@@ -285,7 +293,7 @@ class NestPrinter:
             count = self.names.text(self.domain.numel(inner)) or "1"
             full = " * ".join(self.domain.shapes[a].factors[0] for a in inner) or "1"
             self.kernel.piece(name, "float", f"call->threads * ({full})", f"one row of {producer.origin or producer.name} per thread")
-            self.w(f"float* {name} = p.{name} + omp_get_thread_num() * {_product(count)};".replace("omp_get", "evo::omp_get"))
+            self.w(f"float* {name} = p.{name} + evo::omp_get_thread_num() * {_product(count)};")
             self.row_buffers[tensor] = name
 
     def _row_pass(self, one: Pass, number: int) -> None:

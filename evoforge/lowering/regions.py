@@ -194,8 +194,16 @@ class _Planner:
         for number, nodes in enumerate(regions(self.domain)):
             self._region(number, nodes)
         for nest in self.nests:
+            self._drop_unread(nest)
             _orient(self.domain, nest)
         return Plan(self.nests, self.memory, self.buffers)
+
+    def _drop_unread(self, nest: Nest) -> None:
+        """Row buffers that no later pass of their nest reads are not kept."""
+        for one in nest.passes:
+            unread = [t for t, how in one.stores if how == "row" and not any(o.reads.get(t) == "row" for o in nest.passes)]
+            one.stores = [(t, how) for t, how in one.stores if (t, how) not in [(u, "row") for u in unread]]
+            self.buffers = [t for t in self.buffers if t not in unread]
 
     def _placement(self, node: Node) -> str:
         """inline, row or root of a tensor-sized map; an output that is read again has one too."""
@@ -357,11 +365,10 @@ def _orient(domain: Domain, nest: Nest) -> None:
     weight: dict[str, int] = {}
     for one in nest.passes:
         for node in one.nodes:
-            size = domain.numel((*node.axes, *node.reduction)).first
             for access in (*node.reads(), *((node.write,) if node.kind == "map" else ())):
                 for name, _ in access.terms or ():
                     if access.step(name) == 1:
-                        weight[name] = weight.get(name, 0) + size
+                        weight[name] = weight.get(name, 0) + domain.numel(sorted(access.axes)).first
     axes = {a for one in nest.passes for node in one.nodes for a in (*node.axes, *node.reduction)}
     inner = [a for a in axes if a not in nest.rows]
     best = max(sorted(weight), key=lambda name: weight[name], default=None)

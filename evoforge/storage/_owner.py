@@ -16,7 +16,8 @@ __all__ = ["Owner"]
 class Owner:
     """A process by number and start time (numbers are reused), and a token per acquisition.
 
-    `started` is in seconds since the epoch, as psutil reports it.
+    `started` is in seconds since the epoch, as psutil reports it. It means something on one machine
+    (and, in containers, in one process namespace): the one whose disk holds the SQLite file.
     """
 
     pid: int

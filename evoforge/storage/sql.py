@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Select, Table, delete, func, insert, select, text, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Engine, delete, func, insert, select, text, update
 
 from evoforge.core import Candidate, Cell, Evaluation, Kind, MetaPrompt, Params, Status, Target, Task
 from evoforge.errors import CampaignLockedError, StoreError
-from evoforge.storage import _names, _records, _rules
+from evoforge.storage import _names, _records, _rules, _statements
 from evoforge.storage._base import (
     CampaignRow,
     CampaignSetup,
@@ -31,13 +30,11 @@ from evoforge.storage._base import (
 from evoforge.storage._check import find_problems
 from evoforge.storage._errors import translated_errors
 from evoforge.storage._owner import Owner
-from evoforge.storage._schema import metadata
 
 __all__ = ["SqlStore", "is_write", "writing"]
 
 _WRITE = "evoforge_write"
-_CHUNK = 500  # values in one IN (...): SQLite's limit on parameters is 999 in old versions
-_T = metadata.tables
+_T = _statements.TABLES
 
 
 def is_write(connection: Connection) -> bool:
@@ -89,23 +86,23 @@ class SqlStore(Store):
     ) -> CampaignRow:
         given = CampaignSetup(name, task, target, language, seed, config, descriptor, reachable, setup or {})
         with self._writes() as connection:
-            _names.check_new_name(name, _campaign_names(connection))
-            _insert_once(connection, _T["tasks"], _records.task_to_row(task))
-            _insert_once(connection, _T["targets"], _records.target_to_row(target))
+            _names.check_new_name(name, _statements.campaign_names(connection))
+            _statements.insert_once(connection, _T["tasks"], _records.task_to_row(task))
+            _statements.insert_once(connection, _T["targets"], _records.target_to_row(target))
             connection.execute(insert(_T["campaigns"]), _records.campaign_to_row(given))
-            return _campaign(connection, name)
+            return _statements.campaign(connection, name)
 
     def next_name(self, stem: str) -> str:
         with self._reads() as connection:
-            return _names.next_free_name(stem, _campaign_names(connection))
+            return _names.next_free_name(stem, _statements.campaign_names(connection))
 
     def campaign(self, name: str) -> CampaignRow:
         with self._reads() as connection:
-            return _campaign(connection, name)
+            return _statements.campaign(connection, name)
 
     def campaigns(self) -> list[CampaignRow]:
         with self._reads() as connection:
-            rows = _rows(connection, _campaign_query().order_by(_T["campaigns"].c.id))
+            rows = _statements.fetch(connection, _statements.campaign_query().order_by(_T["campaigns"].c.id))
             return [_records.campaign_from_row(row, row["task_body"], row["target_body"]) for row in rows]
 
     def update_campaign(
@@ -121,7 +118,7 @@ class SqlStore(Store):
         changes = _rules.campaign_changes(state, stop_reason, wall_s, setup)
         with self._writes() as connection:
             connection.execute(update(table).where(table.c.name == name), changes)
-            return _campaign(connection, name)
+            return _statements.campaign(connection, name)
 
     def delete_campaign(self, name: str) -> None:
         with self._advisory_lock(name), self._writes() as connection:
@@ -129,7 +126,7 @@ class SqlStore(Store):
             for table in ("placements", "evaluations", "proposals", "meta_prompts"):
                 connection.execute(delete(_T[table]).where(_T[table].c.campaign == name))
             connection.execute(delete(_T["campaigns"]).where(_T["campaigns"].c.name == name))
-            _delete_orphans(connection)
+            _statements.delete_orphans(connection)
 
     @contextmanager
     def lock_campaign(self, name: str, owner: Owner | None = None) -> Iterator[Owner]:
@@ -149,7 +146,7 @@ class SqlStore(Store):
 
     def _refuse_if_locked(self, connection: Connection, name: str) -> None:
         """Raises NotFoundError or CampaignLockedError."""
-        row = _campaign_row(connection, name)
+        row = _statements.campaign_row(connection, name)
         holder = None if row["lock_owner"] is None else Owner.from_text(row["lock_owner"])
         # On a server the advisory lock has already told: process numbers are of another machine.
         if holder is not None and self._engine.dialect.name == "sqlite" and holder.alive:
@@ -168,7 +165,7 @@ class SqlStore(Store):
             with translated_errors(self.url):
                 got = connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": key}).scalar()
             if not got:
-                row = _campaign_row(connection, name)
+                row = _statements.campaign_row(connection, name)
                 holder = Owner.from_text(row["lock_owner"]) if row["lock_owner"] else None
                 raise CampaignLockedError(_names.locked_message(name, holder))
             yield
@@ -190,12 +187,12 @@ class SqlStore(Store):
         target_cell: Cell | None = None,
     ) -> list[int]:
         with self._writes() as connection:
-            _campaign_row(connection, campaign)
+            _statements.campaign_row(connection, campaign)
             if candidate is not None:
-                _propose(connection, campaign, ticket, candidate, emitter, target_cell)
-            ids = [_evaluate(connection, campaign, ticket, evaluation) for evaluation in evaluations]
+                _statements.propose(connection, campaign, ticket, candidate, emitter, target_cell)
+            ids = [_statements.evaluate(connection, campaign, ticket, evaluation) for evaluation in evaluations]
             for placement in placements:
-                _place(connection, campaign, ticket, placement)
+                _statements.place(connection, campaign, ticket, placement)
             return ids
 
     def evaluations(
@@ -231,12 +228,14 @@ class SqlStore(Store):
     def _evaluations(self, wanted: Mapping[str, Any]) -> list[EvaluationRow]:
         table = _T["evaluations"]
         with self._reads() as connection:
-            return _rules.read_evaluations(_rows(connection, _where(table, wanted).order_by(table.c.id)))
+            return _rules.read_evaluations(
+                _statements.fetch(connection, _statements.where(table, wanted).order_by(table.c.id))
+            )
 
     def counts(self, campaign: str, kind: Kind | None = None) -> dict[Status, int]:
         table = _T["evaluations"]
         query = select(table.c.status, func.count()).group_by(table.c.status)
-        for condition in _equal(table, _rules.conditions(campaign=campaign, kind=kind)):
+        for condition in _statements.equal(table, _rules.conditions(campaign=campaign, kind=kind)):
             query = query.where(condition)
         with self._reads() as connection:
             return {Status(status): int(count) for status, count in connection.execute(query)}
@@ -244,7 +243,7 @@ class SqlStore(Store):
     def placements(self, campaign: str) -> list[PlacementRow]:
         table = _T["placements"]
         with self._reads() as connection:
-            rows = _rows(connection, _where(table, {"campaign": campaign}).order_by(table.c.id))
+            rows = _statements.fetch(connection, _statements.where(table, {"campaign": campaign}).order_by(table.c.id))
             return [_records.placement_from_row(row) for row in rows]
 
     # Candidates
@@ -255,9 +254,9 @@ class SqlStore(Store):
         # A range and not LIKE, which could not use the index; "g" sorts after every digit.
         query = select(table).where(table.c.id >= start, table.c.id < start + "g").order_by(table.c.id).limit(4)
         with self._reads() as connection:
-            rows = _rows(connection, query)
+            rows = _statements.fetch(connection, query)
             found = _names.only_match(start, [row["id"] for row in rows])
-            return _with_parents(connection, rows[:1], select(table.c.id).where(table.c.id == found))[0]
+            return _statements.with_parents(connection, rows[:1], select(table.c.id).where(table.c.id == found))[0]
 
     def candidates(self, campaign: str) -> list[Candidate]:
         table, proposals = _T["candidates"], _T["proposals"]
@@ -270,12 +269,14 @@ class SqlStore(Store):
         )
         query = select(table).join(first, first.c.candidate == table.c.id).order_by(first.c.first)
         with self._reads() as connection:
-            return _with_parents(connection, _rows(connection, query), own)
+            return _statements.with_parents(connection, _statements.fetch(connection, query), own)
 
     def proposals(self, campaign: str) -> list[ProposalRow]:
         table = _T["proposals"]
         with self._reads() as connection:
-            rows = _rows(connection, _where(table, {"campaign": campaign}).order_by(table.c.ticket))
+            rows = _statements.fetch(
+                connection, _statements.where(table, {"campaign": campaign}).order_by(table.c.ticket)
+            )
             return [_records.proposal_from_row(row) for row in rows]
 
     def last_ticket(self, campaign: str) -> int | None:
@@ -291,25 +292,31 @@ class SqlStore(Store):
         line = select(table).where(table.c.child == candidate).cte("line", recursive=True)
         line = line.union(select(table).join(line, table.c.child == line.c.parent))
         with self._reads() as connection:
-            edges = [Edge(**row) for row in _rows(connection, select(line))]
+            edges = [Edge(**row) for row in _statements.fetch(connection, select(line))]
         return _rules.breadth_first(candidate, edges)
 
     # Tasks, targets, meta-prompts
 
     def tasks(self) -> list[Task]:
         with self._reads() as connection:
-            return [_rules.task_from_text(row["body"]) for row in _rows(connection, _by_age(_T["tasks"]))]
+            return [
+                _rules.task_from_text(row["body"])
+                for row in _statements.fetch(connection, _statements.by_age(_T["tasks"]))
+            ]
 
     def targets(self) -> list[Target]:
         with self._reads() as connection:
-            return [_rules.target_from_text(row["body"]) for row in _rows(connection, _by_age(_T["targets"]))]
+            return [
+                _rules.target_from_text(row["body"])
+                for row in _statements.fetch(connection, _statements.by_age(_T["targets"]))
+            ]
 
     def add_meta_prompt(self, campaign: str, meta_prompt: MetaPrompt) -> None:
         table = _T["meta_prompts"]
         key = {"campaign": campaign, "name": meta_prompt.name, "version": meta_prompt.version}
         with self._writes() as connection:
-            _campaign_row(connection, campaign)
-            for stored in _rows(connection, _where(table, key)):
+            _statements.campaign_row(connection, campaign)
+            for stored in _statements.fetch(connection, _statements.where(table, key)):
                 _rules.refuse_other_meta_prompt(stored, meta_prompt)
                 return
             connection.execute(insert(table), _records.meta_prompt_to_row(campaign, meta_prompt))
@@ -317,7 +324,7 @@ class SqlStore(Store):
     def meta_prompts(self, campaign: str) -> list[MetaPromptRow]:
         table = _T["meta_prompts"]
         with self._reads() as connection:
-            rows = _rows(connection, _where(table, {"campaign": campaign}).order_by(table.c.id))
+            rows = _statements.fetch(connection, _statements.where(table, {"campaign": campaign}).order_by(table.c.id))
             return [_records.meta_prompt_from_row(row) for row in rows]
 
     # The store itself
@@ -332,139 +339,10 @@ class SqlStore(Store):
             def read(name: str) -> Iterable[Mapping[str, Any]]:
                 table = _T[name]
                 query = select(table).order_by(*table.primary_key.columns)
-                rows = connection.execution_options(yield_per=_CHUNK).execute(query).mappings()
+                rows = connection.execution_options(yield_per=_statements.CHUNK).execute(query).mappings()
                 return (dict(row) for row in rows)
 
             return damage + find_problems(read)
 
     def close(self) -> None:
         self._engine.dispose()
-
-
-# Statements, each inside the caller's transaction
-
-
-def _rows(connection: Connection, query: Select[Any]) -> list[Mapping[str, Any]]:
-    return [dict(row) for row in connection.execute(query).mappings()]
-
-
-def _equal(table: Table, wanted: Mapping[str, Any]) -> list[ColumnElement[bool]]:
-    return [table.c[column] == value for column, value in wanted.items()]
-
-
-def _where(table: Table, wanted: Mapping[str, Any]) -> Select[Any]:
-    return select(table).where(*_equal(table, wanted))
-
-
-def _by_age(table: Table) -> Select[Any]:
-    return select(table).order_by(table.c.created, table.c.id)
-
-
-def _insert_once(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
-    """Whether the row was new. Never fails on its key, even when two processes insert it at once."""
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    statement = dialect.insert(table).on_conflict_do_nothing().execution_options(preserve_rowcount=True)
-    return connection.execute(statement, dict(row)).rowcount == 1
-
-
-def _campaign_names(connection: Connection) -> list[str]:
-    return list(connection.execute(select(_T["campaigns"].c.name)).scalars())
-
-
-def _campaign_query() -> Select[Any]:
-    campaigns, tasks, targets = _T["campaigns"], _T["tasks"], _T["targets"]
-    return (
-        select(campaigns, tasks.c.body.label("task_body"), targets.c.body.label("target_body"))
-        .join(tasks, tasks.c.id == campaigns.c.task)
-        .join(targets, targets.c.id == campaigns.c.target)
-    )
-
-
-def _campaign_row(connection: Connection, name: str) -> Mapping[str, Any]:
-    rows = _rows(connection, _campaign_query().where(_T["campaigns"].c.name == name))
-    if not rows:
-        raise _names.no_campaign(name, _campaign_names(connection))
-    return rows[0]
-
-
-def _campaign(connection: Connection, name: str) -> CampaignRow:
-    row = _campaign_row(connection, name)
-    return _records.campaign_from_row(row, row["task_body"], row["target_body"])
-
-
-def _require(connection: Connection, table: str, keys: Iterable[str], what: str) -> None:
-    column = _T[table].c.id
-    for key in keys:
-        if connection.execute(select(column).where(column == key)).first() is None:
-            raise StoreError(_rules.not_stored(what, key))
-
-
-def _propose(
-    connection: Connection,
-    campaign: str,
-    ticket: int | None,
-    candidate: Candidate,
-    emitter: str,
-    target_cell: Cell | None,
-) -> None:
-    if ticket is None:
-        raise StoreError(_rules.no_ticket(candidate))
-    known = connection.execute(select(_T["candidates"].c.id).where(_T["candidates"].c.id == candidate.id)).first()
-    if known is None:
-        _require(connection, "candidates", candidate.parents, "parent")
-        new = _insert_once(connection, _T["candidates"], _records.candidate_to_row(candidate))
-        if new and candidate.parents:
-            connection.execute(insert(_T["parent_edges"]), _rules.edge_rows(candidate))
-    stored = _rows(connection, _where(_T["proposals"], {"campaign": campaign, "ticket": ticket}))
-    if stored:
-        _rules.refuse_other_proposal(stored[0], candidate)
-        return
-    row = _records.proposal_to_row(campaign, ticket, candidate, emitter, target_cell)
-    connection.execute(insert(_T["proposals"]), row)
-
-
-def _evaluate(connection: Connection, campaign: str, ticket: int | None, evaluation: Evaluation) -> int:
-    _require(connection, "candidates", [evaluation.candidate], "candidate")
-    _require(connection, "tasks", [evaluation.task], "task")
-    _require(connection, "targets", [evaluation.target], "target")
-    row = _records.evaluation_to_row(campaign, ticket, evaluation)
-    key = connection.execute(insert(_T["evaluations"]), row).inserted_primary_key
-    assert key is not None
-    return int(key[0])
-
-
-def _place(connection: Connection, campaign: str, ticket: int | None, placement: Placement) -> None:
-    table = _T["evaluations"]
-    query = _where(table, _rules.ground_conditions(campaign, placement)).order_by(table.c.id.desc()).limit(1)
-    grounds = _rows(connection, query)
-    if not grounds:
-        raise StoreError(_rules.no_ground(placement))
-    row = _records.placement_to_row(campaign, ticket, placement, grounds[0]["id"])
-    connection.execute(insert(_T["placements"]), row)
-
-
-def _with_parents(connection: Connection, rows: Sequence[Mapping[str, Any]], ids: Select[Any]) -> list[Candidate]:
-    edges = _T["parent_edges"]
-    query = (
-        select(edges.c.child, edges.c.parent).where(edges.c.child.in_(ids)).order_by(edges.c.child, edges.c.position)
-    )
-    parents: dict[str, list[str]] = {}
-    for child, parent in connection.execute(query):
-        parents.setdefault(child, []).append(parent)
-    return [_records.candidate_from_row(row, parents.get(row["id"], [])) for row in rows]
-
-
-def _delete_orphans(connection: Connection) -> None:
-    candidates, edges = _T["candidates"], _T["parent_edges"]
-    used: set[str] = set()
-    for name in ("proposals", "evaluations", "placements"):
-        used.update(connection.execute(select(_T[name].c.candidate).distinct()).scalars())
-    known = set(connection.execute(select(candidates.c.id)).scalars())
-    gone = sorted(_rules.orphans(known, used, [Edge(**row) for row in _rows(connection, select(edges))]))
-    for column, table in ((edges.c.child, edges), (candidates.c.id, candidates)):
-        for start in range(0, len(gone), _CHUNK):
-            connection.execute(delete(table).where(column.in_(gone[start : start + _CHUNK])))
-    for name, key in (("tasks", "task"), ("targets", "target")):
-        users = [select(_T[source].c[key]) for source in ("campaigns", "evaluations")]
-        unused = [_T[name].c.id.not_in(query) for query in users]
-        connection.execute(delete(_T[name]).where(*unused))

@@ -109,7 +109,10 @@ def test_memory_is_streaming_when_the_object_streams_in_loops_and_the_run_did() 
 
 @pytest.mark.parametrize(
     ("stored", "unfused", "expected"),
-    [(0.0, 2, 3), (0.1, 2, 3), (0.5, 2, 1), (1.0, 2, 1), (2.0, 2, 0), (2.2, 2, 0), (1.0, 1, 0), (1.0, 0, 0), (0.0, 0, 3), (0.0, None, 3), (1.0, None, None)],
+    [
+        (0.0, 2, 3), (0.1, 2, 3), (0.5, 2, 1), (1.0, 2, 1), (2.0, 2, 0), (2.2, 2, 0), (1.0, 1, 0),
+        (1.0, 0, 0), (0.0, 0, 3), (0.0, None, 3), (1.0, None, None),
+    ],
 )  # fmt: skip
 def test_fusion_counts_stored_intermediates(stored: float, unfused: int | None, expected: int | None) -> None:
     assert level("fusion", trace__scratch__written_back_lines=int(stored * LINES), unfused=unfused) == expected

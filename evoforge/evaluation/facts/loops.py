@@ -25,7 +25,7 @@ from evoforge.evaluation.facts.nodes import (
 __all__ = ["Loop", "Nest", "run_nest"]
 
 _MAX_CALLS = 12
-_VECTOR_NAMES = re.compile(r"^(_mm\d*_|evo::|__builtin_ia32)")
+_VECTOR_NAMES = re.compile(r"^(_mm\d*_|evo::|__builtin_ia32)|^(load|store|stream|gather)$")
 _VECTOR_TYPES = re.compile(r"^(evo::)?i?vec$|^__m(128|256|512)[id]?$")
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "!=": "=="}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "!=": "!="}

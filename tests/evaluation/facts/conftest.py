@@ -21,6 +21,11 @@ using evo::all;
 using evo::load;
 using evo::store;
 constexpr int64_t V = evo::lanes;
+#define ROWS for (int64_t i = 0; i < M; ++i)
+#define COLUMNS(step) for (int64_t j = 0; j < N; j += step)
+#define AT(p) (p + i * N + j)
+#define get(p) load(p, all)
+#define put(p, v) store(p, v, all)
 %s
 extern "C" int64_t evo_workspace(const evo_call* call) { return 16 << 20; }
 extern "C" int evo_run(const evo_call* call) {

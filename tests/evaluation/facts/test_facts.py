@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,50 +13,41 @@ from evoforge.archives.descriptor import Descriptor
 
 Facts = Callable[..., dict[str, Any]]
 
-SWEEP = "PARALLEL for (int64_t i = 0; i < M; ++i) for (int64_t j = 0; j < N; j += V) "
-BOTH = "{ store(y + i * N + j, load(x + i * N + j, all) + load(z + i * N + j, all), all); store(h + i * N + j, load(w + j, all), all); }"
-ROW = """PARALLEL for (int64_t i = 0; i < M; ++i) { alignas(64) float row[N]; evo::vec s{};
-    for (int64_t j = 0; j < N; j += V) { evo::vec v = load(x + i * N + j, all) + load(z + i * N + j, all);
-        s += v * v; store(row + j, v, all); store(h + i * N + j, v, all); }
+SWEEP = "PARALLEL ROWS COLUMNS(V) "
+SCALAR = "PARALLEL ROWS COLUMNS(1) { *AT(y) = *AT(x) + *AT(z); *AT(h) = w[j]; WHAT }"
+BOTH = "{ put(AT(y), get(AT(x)) + get(AT(z))); put(AT(h), get(w + j)); }"
+AGAIN = "put(AT(h), get(AT(x)) - get(AT(z)));"
+ROW = """PARALLEL ROWS { alignas(64) float row[N]; evo::vec s{};
+    COLUMNS(V) { evo::vec v = get(AT(x)) + get(AT(z)); s += v * v; put(row + j, v); put(AT(h), v); }
     float r = 1 / sqrtf(evo::sum(s));
-    for (int64_t j = 0; j < N; j += V) store(y + i * N + j, load(row + j, all) * r, all); }"""
-STREAMED = ROW.replace(
-    "store(y + i * N + j, load(row + j, all) * r, all)", "evo::stream(y + i * N + j, load(row + j, all) * r)"
-)
-TILED = """PARALLEL for (int64_t i = 0; i < M; ++i) for (int64_t t = 0; t < N; t += TILE) {
+    COLUMNS(V) put(AT(y), get(row + j) * r); }"""
+TILED = """PARALLEL ROWS for (int64_t t = 0; t < N; t += TILE) {
     const int64_t end = evo::min(t + TILE, N);
-    for (int64_t q = t; q < end; q += V * UNROLL) for (int u = 0; u < UNROLL; ++u) { int64_t j = q + u * V; BOTH } }""".replace(
-    "BOTH", BOTH
-)
-ONE_STORED = (
-    SWEEP
-    + "store(ws + i * N + j, load(x + i * N + j, all) + load(z + i * N + j, all), all);"
-    + SWEEP
-    + BOTH.replace("x +", "ws +").replace("z +", "ws +")
-)
-TWO_STORED = SWEEP + "store(ws + i * N + j, load(x + i * N + j, all) + load(z + i * N + j, all), all);" + SWEEP + (
-    "store(ws + M * N + i * N + j, load(ws + i * N + j, all), all);" + SWEEP + BOTH.replace("x +", "ws + M * N +").replace("z +", "ws + M * N +")
-)  # fmt: skip
+    for (int64_t q = t; q < end; q += V * UNROLL) for (int u = 0; u < UNROLL; ++u) {
+        int64_t j = q + u * V;
+        put(AT(y), get(AT(x)) + get(AT(z)));
+        put(AT(h), get(w + j));
+    }
+}"""
+TWICE = TILED.replace("ROWS", "for (int64_t s = 0; s < M; s += 8) for (int64_t i = s; i < s + 8; ++i)")
+FIRST = SWEEP + "put(AT(ws), get(AT(x)) + get(AT(z)));"
+SECOND = SWEEP + "put(AT(ws) + M * N, get(AT(ws)));"
 
-KNOWN = {
-    "scalar": ((0, 0, 3), SWEEP.replace("j += V", "++j") + "{ y[i * N + j] = x[i * N + j] + z[i * N + j]; h[i * N + j] = w[j]; evo::one_by_one(); }", {}),
-    "left to the compiler": ((0, 1, 3), SWEEP.replace("j += V", "++j") + "{ y[i * N + j] = x[i * N + j] + z[i * N + j]; h[i * N + j] = w[j]; }", {}),
+KNOWN: dict[str, tuple[tuple[int, int, int], str, dict[str, int]]] = {
+    "scalar": ((0, 0, 3), SCALAR.replace("WHAT", "evo::one_by_one();"), {}),
+    "left to the compiler": ((0, 1, 3), SCALAR.replace("WHAT", ""), {}),
     "vector": ((0, 1, 3), SWEEP + BOTH, {}),
-    "two sweeps": ((0, 1, 2), SWEEP + BOTH + SWEEP + "store(h + i * N + j, load(x + i * N + j, all) - load(z + i * N + j, all), all);", {}),
-    "one intermediate of two": ((0, 1, 1), ONE_STORED, {}),
-    "both intermediates": ((0, 1, 0), TWO_STORED, {}),
+    "two sweeps": ((0, 1, 2), SWEEP + BOTH + SWEEP + AGAIN, {}),
+    "one intermediate of two": ((0, 1, 1), FIRST + SWEEP + "{ put(AT(y), get(AT(ws))); put(AT(h), get(w + j)); }", {}),
+    "both intermediates": ((0, 1, 0), FIRST + SECOND + SWEEP + "put(AT(y), get(AT(ws) + M * N));", {}),
     "row buffer": ((0, 2, 3), ROW, {}),
-    "prefetched": ((0, 2, 3), SWEEP + "{ evo::prefetch(x + i * N + j + 512);" + BOTH + "}", {}),
-    "streamed": ((0, 3, 3), STREAMED, {}),
+    "prefetched": ((0, 2, 3), SWEEP + "{ evo::prefetch(AT(x) + 512);" + BOTH + "}", {}),
+    "streamed": ((0, 3, 3), ROW.replace("put(AT(y), get(row + j) * r)", "evo::stream(AT(y), get(row + j) * r)"), {}),
     "unrolled": ((1, 1, 3), TILED, {"TILE": 4096, "UNROLL": 4}),
     "tiled": ((1, 1, 3), TILED, {"TILE": 512, "UNROLL": 1}),
     "tiled and unrolled": ((2, 1, 3), TILED, {"TILE": 512, "UNROLL": 4}),
-    "tiled twice and unrolled": (
-        (3, 1, 3),
-        TILED.replace("for (int64_t i = 0; i < M; ++i)", "for (int64_t s = 0; s < M; s += 8) for (int64_t i = s; i < s + 8; ++i)"),
-        {"TILE": 512, "UNROLL": 4},
-    ),
-}  # fmt: skip
+    "tiled twice and unrolled": ((3, 1, 3), TWICE, {"TILE": 512, "UNROLL": 4}),
+}
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -67,16 +59,42 @@ def test_the_cell_of_a_known_kernel(facts: Facts, name: str) -> None:
 
 DEAD = """
 static __attribute__((unused)) void idle(float* p, int64_t n) {
-    for (int64_t t = 0; t < n; t += 64) for (int64_t k = t; k < t + 64; k += V) evo::stream(p + k, evo::vec{});
+    for (int64_t t = 0; t < n; t += 64)
+        for (int64_t k = t; k < t + 64; k += V) evo::stream(p + k, evo::vec{});
 }
 """
-REFACTORED = {
-    "names": ("streamed", lambda text: text.replace("row", "prefetch_tile").replace("(int64_t j", "(int64_t jt").replace(" j", " jt").replace("+ j", "+ jt")),
-    "comments": ("tiled", lambda text: text.replace("{", "{ // stream prefetch tile evo::stream(y, v)\n /* for (t += 64) */", 1)),
-    "dead code": ("tiled", lambda text: "int64_t dead = M * 3; if (dead < 0) evo::prefetch(x); if (false) evo::stream(y, evo::vec{});" + text),
-    "while for for": ("tiled", lambda text: text.replace("for (int64_t q = t; q < end; q += V * UNROLL) for", "int64_t q = t; while (q < end) { for").replace("} }", "} q += V * UNROLL; } }")),
-    "pointers": ("vector", lambda text: text.replace("for (int64_t j = 0", "{ const float *a = x + i * N, *b = z + i * N; for (int64_t j = 0").replace("x + i * N + j", "a").replace("z + i * N + j", "b").replace("w + j, all), all); }", "w + j, all), all); a += V; b += V; } }")),
-}  # fmt: skip
+
+
+def renamed(text: str) -> str:
+    text = text.replace("row", "prefetch_tile").replace("float r ", "float stream ").replace("* r)", "* stream)")
+    return re.sub(r"\bv\b", "accumulator", text)
+
+
+def commented(text: str) -> str:
+    return text.replace("{", "{ // stream prefetch tile evo::stream(y, v)\n /* for (t += 64) */", 1)
+
+
+def with_dead_code(text: str) -> str:
+    return "int64_t dead = M * 3; if (dead < 0) evo::prefetch(x); if (false) evo::stream(y, evo::vec{});" + text
+
+
+def with_while(text: str) -> str:
+    text = text.replace("for (int64_t q = t; q < end; q += V * UNROLL) for", "int64_t q = t; while (q < end) { for")
+    return text.replace("    }\n}", "    }\n q += V * UNROLL; } }")
+
+
+def with_pointers(text: str) -> str:
+    text = text.replace("COLUMNS(V) {", "{ const float *a = x + i * N, *b = z + i * N; COLUMNS(V) {", 1)
+    return text.replace("get(AT(x)) + get(AT(z))", "get(a) + get(b)").replace("}", "a += V; b += V; } }", 1)
+
+
+REFACTORED: dict[str, tuple[str, Callable[[str], str]]] = {
+    "names": ("streamed", renamed),
+    "comments": ("tiled", commented),
+    "dead code": ("tiled", with_dead_code),
+    "while for for": ("tiled", with_while),
+    "pointers": ("vector", with_pointers),
+}
 
 
 @pytest.mark.parametrize("name", REFACTORED)

@@ -11,7 +11,7 @@ from evoforge.evaluation.facts.object import disassemble, object_facts
 
 Objects = Callable[..., Path]
 
-COPY = "for (int64_t i = 0; i < M; ++i) for (int64_t j = 0; j < N; j += V) store(y + i * N + j, load(x + i * N + j, all), all);"
+COPY = "ROWS COLUMNS(V) put(AT(y), get(AT(x)));"
 
 
 def test_contiguous_vectors_in_nested_loops(object_of: Objects) -> None:
@@ -24,7 +24,7 @@ def test_contiguous_vectors_in_nested_loops(object_of: Objects) -> None:
 
 
 def test_scalar_loops(object_of: Objects) -> None:
-    body = "for (int64_t i = 0; i < M; ++i) for (int64_t j = 0; j < N; ++j) { y[i * N + j] = x[i * N + j]; evo::one_by_one(); }"
+    body = "ROWS COLUMNS(1) { *AT(y) = *AT(x); evo::one_by_one(); }"
     found = object_facts(object_of(kernel(body)))
     assert found is not None
     assert found["bytes"]["contiguous"] == 0
@@ -32,13 +32,10 @@ def test_scalar_loops(object_of: Objects) -> None:
 
 
 def test_streaming_and_prefetch_count_inside_loops_only(object_of: Objects) -> None:
-    loop = COPY.replace(
-        "store(y + i * N + j, load(x + i * N + j, all), all)", "evo::stream(y + i * N + j, load(x + i * N + j, all))"
-    )
     inside = object_facts(
-        object_of(kernel(loop.replace("evo::stream", "evo::prefetch(x + i * N + j + 512), evo::stream")))
+        object_of(kernel("ROWS COLUMNS(V) { evo::prefetch(AT(x) + 512); evo::stream(AT(y), get(AT(x))); }"))
     )
-    outside = object_facts(object_of(kernel(COPY + "evo::stream(h, load(x, all)); evo::prefetch(z);")))
+    outside = object_facts(object_of(kernel(COPY + "evo::stream(h, get(x)); evo::prefetch(z);")))
     assert inside is not None
     assert outside is not None
     assert inside["stream_in_loops"] > 0
@@ -48,25 +45,23 @@ def test_streaming_and_prefetch_count_inside_loops_only(object_of: Objects) -> N
 
 
 def test_vectors_per_trip_of_a_loop_unrolled_by_hand(object_of: Objects) -> None:
-    body = """for (int64_t i = 0; i < M; ++i) for (int64_t j = 0; j < N; j += 2 * V) {
-        store(y + i * N + j, load(x + i * N + j, all), all);
-        store(y + i * N + j + V, load(x + i * N + j + V, all), all); }"""
+    body = "ROWS COLUMNS(2 * V) { put(AT(y), get(AT(x))); put(AT(y) + V, get(AT(x) + V)); }"
     found = object_facts(object_of(kernel(body)))
     assert found is not None
     assert found["vectors_per_trip"] == 2
 
 
 def test_independent_accumulators(object_of: Objects) -> None:
-    one = "evo::vec s{}; for (int64_t j = 0; j < N; j += V) s += load(x + j, all); y[0] = evo::sum(s);"
-    four = """evo::vec s[4] = {}; for (int64_t j = 0; j < N; j += 4 * V) for (int u = 0; u < 4; ++u) s[u] += load(x + j + u * V, all);
+    one = "evo::vec s{}; COLUMNS(V) s += get(x + j); y[0] = evo::sum(s);"
+    four = """evo::vec s[4] = {}; COLUMNS(4 * V) for (int u = 0; u < 4; ++u) s[u] += get(x + j + u * V);
         y[0] = evo::sum((s[0] + s[1]) + (s[2] + s[3]));"""
     assert [(object_facts(object_of(kernel(body))) or {})["accumulators"] for body in (one, four)] == [1, 4]
 
 
 def test_a_called_function_is_as_deep_as_its_call(object_of: Objects) -> None:
     before = """__attribute__((noinline)) static void row(const float* a, float* b) {
-        for (int64_t j = 0; j < EVO_SIZE(in0, 1); j += V) store(b + j, load(a + j, all), all); }"""
-    called = object_facts(object_of(kernel("for (int64_t i = 0; i < M; ++i) row(x + i * N, y + i * N);", before)))
+        for (int64_t j = 0; j < EVO_SIZE(in0, 1); j += V) put(b + j, get(a + j)); }"""
+    called = object_facts(object_of(kernel("ROWS row(x + i * N, y + i * N);", before)))
     plain = object_facts(object_of(kernel(COPY)))
     assert called is not None
     assert plain is not None
@@ -75,7 +70,8 @@ def test_a_called_function_is_as_deep_as_its_call(object_of: Objects) -> None:
 
 def test_code_that_evo_run_does_not_reach_is_not_counted(object_of: Objects) -> None:
     before = """extern "C" __attribute__((visibility("default"))) void other(float* p, int64_t n) {
-        for (int64_t a = 0; a < n; ++a) for (int64_t b = 0; b < n; ++b) for (int64_t c = 0; c < n; c += V) evo::stream(p + c, evo::vec{}); }"""
+        for (int64_t a = 0; a < n; ++a) for (int64_t b = 0; b < n; ++b)
+            for (int64_t c = 0; c < n; c += V) evo::stream(p + c, evo::vec{}); }"""
     found = object_facts(object_of(kernel(COPY, before)))
     assert found is not None
     assert found["depth"] == 2

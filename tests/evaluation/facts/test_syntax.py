@@ -7,7 +7,7 @@ from evoforge.core import Signature
 from evoforge.evaluation.facts.syntax import preprocess, syntax_facts
 from evoforge.evaluation.targets import find_compiler
 
-COPY = "store(y + i * N + j, load(x + i * N + j, all), all);"
+COPY = "put(AT(y), get(AT(x)));"
 
 
 def levels(signature: Signature, body: str, before: str = "", **params: int) -> int:
@@ -19,17 +19,17 @@ def levels(signature: Signature, body: str, before: str = "", **params: int) -> 
 @pytest.mark.parametrize(
     ("expected", "body"),
     [
-        (0, f"for (int64_t i = 0; i < M; ++i) for (int64_t j = 0; j < N; ++j) {COPY}"),
-        (0, f"for (int64_t i = 0; i < M; ++i) for (int64_t j = 0; j < N; j += V) {COPY}"),
-        (1, f"for (int64_t i = 0; i < M; ++i) for (int64_t t = 0; t < N; t += 256) for (int64_t j = t; j < t + 256; j += V) {COPY}"),
-        (1, f"for (int64_t i = 0; i < M; ++i) for (int64_t t = 0; t < N; t += 256) {{ const int64_t end = evo::min(t + 256, N);"
+        (0, f"ROWS for (int64_t j = 0; j < N; ++j) {COPY}"),
+        (0, f"ROWS COLUMNS(V) {COPY}"),
+        (1, f"ROWS for (int64_t t = 0; t < N; t += 256) for (int64_t j = t; j < t + 256; j += V) {COPY}"),
+        (1, f"ROWS for (int64_t t = 0; t < N; t += 256) {{ const int64_t end = evo::min(t + 256, N);"
             f"for (int64_t j = t; j < end; ++j) {COPY} }}"),
-        (1, f"for (int64_t i = 0; i < M; ++i) for (int64_t t = 0; t < N; t += 256) {{ int64_t end = t + 256; if (end > N) end = N;"
+        (1, f"ROWS for (int64_t t = 0; t < N; t += 256) {{ int64_t end = t + 256; if (end > N) end = N;"
             f"int64_t j = t; while (j < end) {{ {COPY} ++j; }} }}"),
-        (1, f"for (int64_t t = 0; t < M / 16; ++t) for (int r = 0; r < 16; ++r) for (int64_t j = 0; j < N; j += V) {{"
+        (1, f"for (int64_t t = 0; t < M / 16; ++t) for (int r = 0; r < 16; ++r) COLUMNS(V) {{"
             f"int64_t i = t * 16 + r; {COPY} }}"),
         (1, "for (int64_t t = 0; t < N; t += 256) for (int64_t k = 0; k < 256; ++k) y[t + k] = x[t + k];"),
-        (2, f"for (int64_t i = 0; i < M; ++i) for (int64_t t = 0; t < N; t += 1024) for (int64_t q = t; q < t + 1024; q += 256)"
+        (2, f"ROWS for (int64_t t = 0; t < N; t += 1024) for (int64_t q = t; q < t + 1024; q += 256)"
             f"for (int64_t j = q; j < q + 256; ++j) {COPY}"),
         (2, f"for (int64_t s = 0; s < M; s += 8) for (int64_t t = 0; t < N; t += 512) for (int64_t i = s; i < s + 8; ++i)"
             f"for (int64_t j = t; j < t + 512; j += V) {COPY}"),
@@ -39,9 +39,9 @@ def test_each_loop_within_an_outer_step_is_a_level(signature: Signature, expecte
     assert levels(signature, body) == expected
 
 
-UNROLLED = """for (int64_t i = 0; i < M; ++i) for (int64_t t = 0; t < N; t += TILE)
+UNROLLED = """ROWS for (int64_t t = 0; t < N; t += TILE)
     for (int64_t q = t; q < evo::min(t + TILE, N); q += V * UNROLL) for (int u = 0; u < UNROLL; ++u) {
-        int64_t j = q + u * V; store(y + i * N + j, load(x + i * N + j, all), all); }"""
+        int64_t j = q + u * V; put(AT(y), get(AT(x))); }"""
 
 
 @pytest.mark.parametrize(("tile", "unroll", "expected"), [(512, 4, 2), (512, 1, 1), (4096, 4, 1), (4096, 1, 0)])
@@ -55,17 +55,18 @@ def test_a_register_block_is_told_from_a_tile(signature: Signature) -> None:
 
 
 def test_a_vector_written_as_a_scalar_loop_is_no_level(signature: Signature) -> None:
-    body = "for (int64_t i = 0; i < M; ++i) for (int64_t t = 0; t < N; t += V) for (int k = 0; k < V; ++k) y[i * N + t + k] = x[i * N + t + k];"
+    body = "ROWS for (int64_t j = 0; j < N; j += V) for (int k = 0; k < V; ++k) AT(y)[k] = AT(x)[k];"
     assert levels(signature, body) == 0
 
 
 def test_walking_rows_is_not_tiling_however_it_is_written(signature: Signature) -> None:
-    pointers = """for (int64_t i = 0; i < M; ++i) { const float* from = x + i * N; float* to = y + i * N;
+    pointers = """ROWS { const float* from = x + i * N; float* to = y + i * N;
         for (const float* end = from + N; from < end; from += V, to += V) store(to, load(from, all), all); }"""
     assert levels(signature, pointers) == 0
 
 
-FUNCTION = """static inline int64_t last(int64_t from) { return from + 512 < EVO_SIZE(in0, 1) ? from + 512 : EVO_SIZE(in0, 1); }
+FUNCTION = """constexpr int64_t END = EVO_SIZE(in0, 1);
+static inline int64_t last(int64_t from) { return from + 512 < END ? from + 512 : END; }
 template <int64_t Step>
 static void piece(const float* a, float* b, int64_t from) {
     for (int64_t j = from; j < last(from); j += Step) store(b + j, load(a + j, all), all);
@@ -73,9 +74,10 @@ static void piece(const float* a, float* b, int64_t from) {
 
 
 def test_calls_and_lambdas_are_followed(signature: Signature) -> None:
-    called = "for (int64_t i = 0; i < M; ++i) for (int64_t t = 0; t < N; t += 512) piece<V>(x + i * N, y + i * N, t);"
-    lambdas = """auto piece = [&](int64_t i, int64_t t) { for (int64_t k = 0; k < 512; k += V) store(y + i * N + t + k, load(x + i * N + t + k, all), all); };
-        for (int64_t i = 0; i < M; ++i) for (int64_t t = 0; t < N; t += 512) piece(i, t);"""
+    called = "ROWS for (int64_t t = 0; t < N; t += 512) piece<V>(x + i * N, y + i * N, t);"
+    lambdas = """auto piece = [&](int64_t i, int64_t j) {
+            for (int64_t k = 0; k < 512; k += V) put(AT(y) + k, get(AT(x) + k)); };
+        ROWS for (int64_t t = 0; t < N; t += 512) piece(i, t);"""
     assert levels(signature, called, FUNCTION) == 1
     assert levels(signature, lambdas) == 1
 
@@ -111,11 +113,11 @@ def test_preprocessing_leaves_headers_out() -> None:
         find_compiler(),
     )
     assert text is not None
-    assert text.split() == "int a = (7);".split()
+    assert text.split() == ["int", "a", "=", "(7);"]
 
 
 def test_a_text_too_large_to_follow_has_no_facts(signature: Signature) -> None:
-    deep = "for (int64_t i = 0; i < M; ++i) { f(x); f(x); f(x); }"
+    deep = "ROWS { f(x); f(x); f(x); }"
     before = "static void f(const float* p) {}" + "".join(
         f"static void f{k}(const float* p) {{ {'f%s(p);' % (k - 1 if k else '') * 9} }}" for k in range(9)
     )

@@ -24,11 +24,11 @@ def trace(builder: Builder, signature: Signature) -> Any:
     return run
 
 
-SWEEP = "PARALLEL for (int64_t i = 0; i < M; ++i) for (int64_t j = 0; j < N; j += V) "
+SWEEP = "PARALLEL ROWS COLUMNS(V) "
 
 
 def test_one_sweep_misses_each_line_once(trace: Any) -> None:
-    found = trace(SWEEP + "store(y + i * N + j, load(x + i * N + j, all) + load(w + j, all), all);")
+    found = trace(SWEEP + "put(AT(y), get(AT(x)) + get(w + j));")
     x, w, y = (found["tensors"][name] for name in ("in0", "cst0", "out0"))
     assert (x["lines"], x["read_misses"], x["read_bytes"], x["write_bytes"]) == (LINES, LINES, SIZE, 0)
     assert (y["lines"], y["write_misses"], y["write_bytes"], y["stream_bytes"]) == (LINES, LINES, SIZE, 0)
@@ -39,57 +39,45 @@ def test_one_sweep_misses_each_line_once(trace: Any) -> None:
 
 
 def test_a_second_sweep_misses_again(trace: Any) -> None:
-    copy = "store(y + i * N + j, load(x + i * N + j, all), all);"
-    found = trace(SWEEP + copy + SWEEP + copy.replace("y +", "h +"))
+    copy = "put(AT(y), get(AT(x)));"
+    found = trace(SWEEP + copy + SWEEP + copy.replace("(y)", "(h)"))
     assert found["tensors"]["in0"]["read_misses"] == 2 * LINES
 
 
 def test_streaming_stores_are_seen_and_are_no_second_read(trace: Any) -> None:
-    y = trace(SWEEP + "evo::stream(y + i * N + j, load(x + i * N + j, all));")["tensors"]["out0"]
+    y = trace(SWEEP + "evo::stream(AT(y), get(AT(x)));")["tensors"]["out0"]
     assert y["stream_bytes"] == y["write_bytes"] == SIZE
     assert y["write_misses"] == y["lines"] == LINES
 
 
 def test_what_was_streamed_is_not_in_the_cache(trace: Any) -> None:
-    body = (
-        SWEEP
-        + "{ evo::stream(y + i * N + j, load(x + i * N + j, all)); store(h + i * N + j, load(y + i * N + j, all), all); }"
-    )
+    body = SWEEP + "{ evo::stream(AT(y), get(AT(x))); put(AT(h), get(AT(y))); }"
     assert trace(body)["tensors"]["out0"]["read_misses"] == LINES
 
 
 def test_masked_accesses_count_only_what_takes_part(trace: Any) -> None:
-    body = "volatile int64_t part = 3; for (int64_t i = 0; i < M; ++i) store(y + i * N, load(x + i * N, evo::first{part}), evo::first{part});"
+    body = "evo::first part{3}; asm volatile(\"\" : \"+r\"(part.n)); ROWS store(y + i * N, load(x + i * N, part), part);"
     found = trace(body)["tensors"]
     assert found["in0"]["read_bytes"] == found["out0"]["write_bytes"] == ROWS * 12
 
 
 def test_gathers_and_prefetches_are_counted(trace: Any) -> None:
-    found = trace(
-        "PARALLEL for (int64_t i = 0; i < M; ++i) { evo::prefetch(z + i * N); store(y + i * N, evo::gather(x + i * N, 32, all), all); }"
-    )
+    found = trace("PARALLEL ROWS { evo::prefetch(z + i * N); put(y + i * N, evo::gather(x + i * N, 32, all)); }")
     assert found["prefetches"] == found["prefetched_lines"] == ROWS
     assert found["tensors"]["in0"]["read_misses"] >= ROWS * 4
     assert found["tensors"]["in1"]["lines"] == 0  # prefetching is not reading
 
 
 def test_copies_of_the_c_library_are_counted(trace: Any) -> None:
-    found = trace(
-        "PARALLEL for (int64_t i = 0; i < M; ++i) { volatile int64_t n = N * 4; __builtin_memcpy(y + i * N, x + i * N, n); }"
-    )
+    found = trace("PARALLEL ROWS { volatile int64_t n = N * 4; __builtin_memcpy(y + i * N, x + i * N, n); }")
     assert found["tensors"]["in0"]["read_bytes"] == found["tensors"]["out0"]["write_bytes"] == SIZE
 
 
 def test_a_row_buffer_is_staged_and_a_stored_intermediate_is_written_back(trace: Any) -> None:
-    rows = trace("""for (int64_t i = 0; i < M; ++i) { alignas(64) float row[N]; float total = 0;
+    rows = trace("""ROWS { alignas(64) float row[N]; float total = 0;
         for (int64_t j = 0; j < N; ++j) { row[j] = x[i * N + j] + z[i * N + j]; total += row[j]; evo::one_by_one(); }
         for (int64_t j = 0; j < N; ++j) { y[i * N + j] = row[N - 1 - j] * total; evo::one_by_one(); } }""")["scratch"]
-    whole = trace(
-        SWEEP
-        + "store(ws + i * N + j, load(x + i * N + j, all), all);"
-        + SWEEP
-        + "store(y + i * N + j, load(ws + i * N + j, all), all);"
-    )["scratch"]
+    whole = trace(SWEEP + "put(AT(ws), get(AT(x)));" + SWEEP + "put(AT(y), get(AT(ws)));")["scratch"]
     assert rows["written_back_lines"] < 2 * COLUMNS * 4 / 64
     assert rows["staged_bytes"] > 1.8 * SIZE * (ROWS - 1) / ROWS
     assert whole["written_back_lines"] == pytest.approx(LINES, rel=0.01)
@@ -126,7 +114,7 @@ def test_a_kernel_cannot_write_its_own_report(builder: Builder, signature: Signa
 def test_traces_are_kept_on_disk(
     builder: Builder, signature: Signature, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    source = kernel(SWEEP + "store(y + i * N + j, load(x + i * N + j, all), all);")
+    source = kernel(SWEEP + "put(AT(y), get(AT(x)));")
     first = trace_facts(source, {}, signature, builder)
 
     def refuse(*_: object) -> None:
