@@ -65,6 +65,8 @@ def test_all_is_exact(path: Path) -> None:
             bound.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             imported |= {alias.asname or alias.name for alias in node.names}
+    if len(tree.body) == 1 and path.name == "__init__.py":
+        return  # a folder of modules with nothing but its docstring
     assert listed is not None, "no __all__"
     assert len(listed) == len(set(listed)), "a name twice"
     lazy = {"__getattr__"} & bound
@@ -72,7 +74,7 @@ def test_all_is_exact(path: Path) -> None:
 
 
 def test_the_offered_names_import() -> None:
-    for package in ("", ".core", ".campaign", ".archives", ".storage", ".lowering", ".evaluation", ".emitters",
+    for package in ("", ".core", ".campaign", ".archives", ".storage", ".emitters",
                     ".tuning", ".prompts", ".plots", ".export", ".cli", ".config", ".errors", ".paths"):  # fmt: skip
         module = importlib.import_module(f"evoforge{package}")
         for name in module.__all__:

@@ -30,7 +30,7 @@ __all__ = [
 
 EXIT_MISUSE = 2
 EXIT_INTERRUPTED = 130
-_MIN_TABLE_WIDTH = 100
+_PIPE_WIDTH = 400
 
 
 def plain(value: Any) -> Any:
@@ -64,12 +64,12 @@ def fail(kind: str, message: str, as_json: bool, status: int) -> int:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A rich console that never wraps a table below what it needs when the output is a file or a pipe."""
+    """A rich console; into a file or a pipe it writes lines as long as they need to be."""
     from rich.console import Console
 
     made = Console(stderr=stderr, highlight=False)
     if not made.is_terminal:
-        made = Console(stderr=stderr, highlight=False, width=max(made.width, _MIN_TABLE_WIDTH))
+        made = Console(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
     return made
 
 
@@ -88,7 +88,7 @@ def table(
     cells = [[Text(render(row)) for _, render in columns] for row in rows]
     widths = [max([len(name), *(len(line[i]) for line in cells)]) for i, (name, _) in enumerate(columns)]
     shown = len(columns)
-    while shown > 2 and sum(widths[:shown]) + 2 * shown > out.width:
+    while shown > 2 and sum(widths[:shown]) + 3 * shown + 1 > out.width:
         shown -= 1
     made = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for name, _ in columns[:shown]:

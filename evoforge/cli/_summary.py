@@ -77,8 +77,8 @@ def print_result(result: Result, store: str) -> None:
         elites_table(rows, title=f"elites of {result.campaign}")
     print(
         f"{result.campaign}: {result.task} on {result.target}: {result.evaluations} evaluations, "
-        f"{result.correct} correct, {result.filled} of {result.reachable} cells, QD score {result.qd_score:.2f}, {clock_text(result.wall_s)}, "
-        f"stopped by {result.stop_reason}"
+        f"{result.correct} correct, {result.filled} of {result.reachable} cells, "
+        f"QD score {result.qd_score:.2f}, {clock_text(result.wall_s)}, stopped by {result.stop_reason}"
     )
     best = result.best
     if best is not None:

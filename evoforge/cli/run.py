@@ -48,7 +48,8 @@ def run(
 ) -> int:
     """Search for faster kernels.
 
-    The subject is a campaign file, a task file or a class of yours. Options override the file. Ctrl-C stops; `evoforge resume NAME` goes on without loss.
+    The subject is a campaign file, a task file or a class of yours. Options override the file.
+    Ctrl-C stops; `evoforge resume NAME` goes on without loss.
     """
     if replay_extend and replay is None:
         raise UsageError("--replay-extend needs --replay STORE, got no --replay; name the store to read from")

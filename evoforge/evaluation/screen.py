@@ -156,7 +156,7 @@ class ElfObject:
         try:
             self.sections = self._read_sections()
             self.symbols = tuple(self._read_symbols())
-        except (struct.error, IndexError, UnicodeDecodeError) as error:
+        except (struct.error, IndexError, ValueError, OverflowError) as error:
             raise ValueError(f"expected a whole ELF file, got a broken one: {error}") from None
 
     def bytes_of(self, section: ElfSection) -> bytes:

@@ -13,11 +13,6 @@
 
 namespace evo {
 
-template <int value>
-struct constant {
-    constexpr operator int64_t() const { return value; }
-};
-
 #if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 #define EVO_AVX512 1
 constexpr int64_t lanes = 16;
@@ -462,6 +457,14 @@ EVO_INLINE vec horner(vec, float c) { return broadcast(c); }
 template <class... Rest>
 EVO_INLINE vec horner(vec x, float c, Rest... rest) { return fma(horner(x, rest...), x, c); }  // c + x·(…)
 
+// NaN stays NaN: the instructions give their second operand then.
+EVO_INLINE vec clamp(vec x, float low, float high) {
+#ifdef EVO_AVX512
+    return (vec)_mm512_max_ps((__m512)broadcast(low), _mm512_min_ps((__m512)broadcast(high), (__m512)x));
+#else
+    return x > high ? broadcast(high) : (x < low ? broadcast(low) : x);
+#endif
+}
 // x = n·ln 2 + r with |r| ≤ ln 2 / 2; ln 2 in two parts, the first exact when multiplied by n
 EVO_INLINE vec reduce_exp(vec x, vec& n) {
     n = round(x * 1.44269504088896341f);
@@ -495,17 +498,17 @@ EVO_INLINE vec log_ends(vec x, vec y) {  // log at 0, negative numbers, infinity
 }  // namespace detail
 
 EVO_INLINE vec exp(vec x) {
-    vec n, clamped = select(x > 130.f, broadcast(130.f), select(x < -130.f, broadcast(-130.f), x));
+    vec n, clamped = detail::clamp(x, -130.f, 130.f);
     vec r = detail::reduce_exp(clamped, n);
     return detail::scale(detail::exp_poly(r), n);
 }
 EVO_INLINE vec exp2(vec x) {
-    vec clamped = select(x > 200.f, broadcast(200.f), select(x < -200.f, broadcast(-200.f), x));
+    vec clamped = detail::clamp(x, -200.f, 200.f);
     vec n = round(clamped);
     return detail::scale(detail::exp_poly((clamped - n) * 0.693147180559945309f), n);
 }
 EVO_INLINE vec expm1(vec x) {
-    vec n, clamped = select(x > 89.f, broadcast(89.f), select(x < -30.f, broadcast(-30.f), x));
+    vec n, clamped = detail::clamp(x, -30.f, 89.f);
     vec p = detail::expm1_poly(detail::reduce_exp(clamped, n));
     vec half = detail::scale(broadcast(0.5f), n);  // ½·2ⁿ: 2¹²⁸ itself would overflow
     return 2.f * detail::keep(fma(half, p, detail::keep(half - 0.5f)));
@@ -663,16 +666,8 @@ EVO_INLINE float min(vec v) {
     return detail::across(v, [](vec a, vec b) { return min(a, b); });
 }
 
-// ---- loops and workspace ----
+// ---- powers and workspace ----
 
-// body(0), body(1), … body(count − 1), each with its number as a constant.
-template <int count, class F>
-EVO_INLINE void unroll(F body) {
-    if constexpr (count > 0) {
-        unroll<count - 1>(body);
-        body(constant<count - 1>{});
-    }
-}
 template <class T>
 EVO_INLINE T square(T x) { return x * x; }
 template <class T>

@@ -25,8 +25,9 @@ from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
 from evoforge.lowering.index import add, scale
 from evoforge.lowering.ir import Const, Expr, Graph, Position, Tensor, to_json
 from evoforge.lowering.operators import HANDLERS, Builder, Value
-from evoforge.lowering.operators.builder import contiguous, op, short_dtype, where, working
+from evoforge.lowering.operators.builder import op, short_dtype, where, working
 from evoforge.lowering.simplify import tidy
+from evoforge.lowering.stages import row_major
 
 __all__ = ["capture", "capture_graph"]
 
@@ -239,7 +240,7 @@ def _baked(builder: Builder, name: str, target: str, tensor: Any) -> Value:
             f"got {target} of shape {shape}; register it with self.register_buffer"
         )
     builder.node_name, builder.origin = name, "constant"
-    steps = contiguous(shape)
+    steps = row_major(shape)
 
     def body(index: Any, extents: dict[str, int]) -> Expr:
         flat = Position(add(*(scale(one, step) for one, step in zip(index, steps, strict=True))), "i64")

@@ -25,7 +25,7 @@ from evoforge.lowering.ir import (
     loads,
     rewrite,
 )
-from evoforge.lowering.simplify import dtype_of, extents_of
+from evoforge.lowering.stages import dtype_of, extents_of
 
 __all__ = ["flops", "trace_signature"]
 
@@ -192,7 +192,9 @@ def _link_loads(found: _Classes, graph: Graph, stage: Stage) -> None:
             if name is not None and name not in guarded:
                 found.link(node, ("stage", stage.name, name))
             elif graph.tensors[load.tensor].shape[dim] > 1:
-                found.pinned |= {node} | {("stage", stage.name, one) for one in names(index)}
+                outside = [atom for _, atom in index.terms if not isinstance(atom, Indirect)]
+                used = {one for atom in outside for one in ({atom} if isinstance(atom, str) else names(atom))}
+                found.pinned |= {node} | {("stage", stage.name, one) for one in used}
         found.pinned |= {("stage", stage.name, one) for one in guarded}
     for name in _positions(stage.body):
         found.pinned.add(("stage", stage.name, name))

@@ -6,13 +6,15 @@ same graph. Ragged ends are masked (`evo::part`), so that any parameter is right
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import itertools
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from evoforge.core import Parameter, ParameterSpace
 from evoforge.lowering.cpp_expr import CTYPES
 from evoforge.lowering.cpp_names import Names
-from evoforge.lowering.cpp_nest import NestPrinter
+from evoforge.lowering.cpp_nest import NestPrinter, Sweep
 from evoforge.lowering.domain import Domain
 from evoforge.lowering.regions import Plan
 from evoforge.lowering.schedule import Schedule
@@ -45,6 +47,7 @@ class Kernel:
     body: list[str] = field(default_factory=list)
     pointers: dict[str, str] = field(default_factory=dict)
     flags: dict[str, str] = field(default_factory=dict)
+    sweeps: list[Sweep] = field(default_factory=list)
 
     def parameter(self, name: str, choices: tuple[int, ...], default: int) -> str:
         """Declares a parameter once; a second nest narrows the choices to the common ones."""
@@ -84,6 +87,7 @@ def print_kernel(domain: Domain, plan: Plan, schedule: Schedule, title: str, not
         if number:
             kernel.body.append("")
         NestPrinter(kernel, nest, lanes).run()
+    _settle(kernel)
     source = _template().render(
         title=title,
         notes=notes,
@@ -94,6 +98,23 @@ def print_kernel(domain: Domain, plan: Plan, schedule: Schedule, title: str, not
         body=kernel.body,
     )
     return source + "\n", kernel
+
+
+def _settle(kernel: Kernel) -> None:
+    """Moves defaults as little as possible, until they meet the kernel's own requirements."""
+    names = [name for name in kernel.parameters if any(name in text.split() for text in kernel.requires)]
+    declared = [kernel.parameters[name] for name in names]
+
+    def distance(values: tuple[int, ...]) -> int:
+        return sum(abs(d.choices.index(v) - d.choices.index(d.default)) for d, v in zip(declared, values, strict=True))
+
+    spaces = ParameterSpace(tuple(Parameter(d.name, d.default, d.choices) for d in declared), tuple(kernel.requires))
+    feasible = [v for v in itertools.product(*(d.choices for d in declared)) if spaces.feasible(dict(zip(names, v, strict=True)))]
+    if not feasible:
+        kernel.requires.clear()
+        return
+    for declaration, value in zip(declared, min(feasible, key=distance), strict=True):
+        kernel.parameters[declaration.name] = replace(declaration, default=value)
 
 
 def _pointers(kernel: Kernel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ def _chunked(printer: NestPrinter, lane: Loop, rows: list[str], columns: list[st
     many = printer.vector and printer.schedule.unroll
     width = "(UNROLL * evo::lanes)" if many else "evo::lanes" if printer.vector else "1"
     panels = f"(({lane.size} + {width} - 1) / {width})"
+    printer.row_chain = [(loop.extent, "CHUNK_ROWS"), ("CHUNK_ROWS", 1)]
     chunk = f"for (int64_t chunk = 0; chunk < {loop.size}; chunk += CHUNK_ROWS)"
     flat = _flat(printer)
     sizes = " * ".join(["1", *[_definition(printer, loop.group) for loop in printer.rows]])
@@ -63,7 +65,8 @@ def _chunked(printer: NestPrinter, lane: Loop, rows: list[str], columns: list[st
         each = f"{sizes} * {count_of} * {panels_of}{' * UNROLL' if many else ''}".removeprefix("1 * ")
         printer.kernel.piece(parts[node.name], kind, each, "what every chunk gives")
     times = " * UNROLL + u" if many else ""
-    where = f"(({flat}{count} + {{chunk}}) * {panels} + {lane.var} / {width}){times}"
+    number = f"({flat}{count} + {{chunk}})" if flat else "({chunk})"
+    where = f"({number} * {panels} + {lane.var} / {width}){times}"
     printer.pragma(len(rows) + 2)
     with printer.loops([*rows, chunk, *columns]):
         _width(printer, lane)
@@ -118,26 +121,9 @@ def _slabs(printer: NestPrinter, lane: Loop) -> None:
         printer.row_buffers[tensor] = name
 
 
-class _Each:
-    """``evo::unroll`` around statements that are per vector; nothing where there is one vector."""
-
-    def __init__(self, printer: NestPrinter) -> None:
-        self.printer = printer
-        self.open = printer.vector and printer.schedule.unroll
-
-    def __enter__(self) -> None:
-        if self.open:
-            self.printer.w("evo::unroll<UNROLL>([&](auto u) {")
-            self.printer.depth += 1
-
-    def __exit__(self, *_: object) -> None:
-        if self.open:
-            self.printer.depth -= 1
-            self.printer.w("});")
-
-
-def _each(printer: NestPrinter) -> _Each:
-    return _Each(printer)
+def _each(printer: NestPrinter) -> AbstractContextManager[None]:
+    """The loop over vectors around statements that are per vector; nothing where there is one vector."""
+    return printer.unrolled() if printer.vector and printer.schedule.unroll else nullcontext()
 
 
 def _context(printer: NestPrinter, one: Pass, lane: Loop, inner: Sequence[Loop]) -> Context:

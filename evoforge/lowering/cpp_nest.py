@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from evoforge.lowering.cpp_expr import CTYPES, Context, Value, can_vectorise, computed, print_expr
@@ -18,7 +18,7 @@ from evoforge.lowering.simplify import dtype_of
 if TYPE_CHECKING:
     from evoforge.lowering.cpp import Kernel
 
-__all__ = ["Loop", "NestPrinter"]
+__all__ = ["Loop", "NestPrinter", "Sweep"]
 
 _ACCUMULATORS = {
     "sum": "total", "prod": "product", "max": "maximum", "min": "minimum", "argmax": "argmax", "argmin": "argmin",
@@ -29,6 +29,22 @@ _OUTER = (("row", "rows"), ("batch", "batches"), ("group", "groups"), ("part", "
 _INNER = (("line", "lines"), ("plane", "planes"), ("volume", "volumes"))
 _TILE_NAMES = {1: ("tile",), 2: ("panel", "tile"), 3: ("block", "panel", "tile")}
 _TILE_PARAMETERS = {1: ("TILE",), 2: ("TILE2", "TILE"), 3: ("TILE3", "TILE2", "TILE")}
+
+
+@dataclass
+class Sweep:
+    """What was printed for one pass: the raw material of the implied cell.
+
+    `chains` are loops over one axis from the outside in, as (what it walks, what it walks it by): a
+    number, a parameter's name, or "step" for a vector's or an unrolled block's worth of elements.
+    """
+
+    one: Pass
+    vector: bool
+    chains: list[list[tuple[int | str, int | str]]]
+    unrolled: bool
+    prefetched: bool = False
+    streamed: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -53,6 +69,9 @@ class NestPrinter:
         self.heads: list[Node] = []
         self.accumulated: dict[str, str] = {}
         self.row_buffers: dict[str, str] = {}
+        self.row_chain: list[tuple[int | str, int | str]] = []
+        self.chunk_chain: list[tuple[int | str, int | str]] = []
+        self.lane_chain: list[tuple[int | str, int | str]] = []
         nodes = [n for one in nest.passes for n in (*one.heads, *one.nodes, *one.row_maps)]
         self.apart = set().union(*(_atoms(node) for node in nodes)) if nodes else set()
         self.axes = {a for one in nest.passes for n in one.nodes for a in (*n.axes, *n.reduction)} | set(nest.rows)
@@ -228,6 +247,11 @@ class NestPrinter:
             yield
         self.depth -= len(heads[:-1])
 
+    def unrolled(self) -> AbstractContextManager[None]:
+        """The loop over the vectors of one step; it is unrolled into registers."""
+        self.w("#pragma GCC unroll 8")
+        return self.braces("for (int64_t u = 0; u < UNROLL; ++u)")
+
     def pragma(self, nested: int) -> None:
         collapsed = f" collapse({nested})" if nested > 1 else ""
         self.w(f"#pragma omp parallel for{collapsed} num_threads(call->threads) schedule({self.schedule.omp})")
@@ -272,6 +296,7 @@ class NestPrinter:
                 choices = _powers(2, min(64, max(2, last.extent // 2)))
                 self.kernel.parameter("ROW_BLOCK", choices, choices[min(len(choices) - 1, 2)])
                 outer = f"{last.var}_block"
+                self.row_chain = [(last.extent, "ROW_BLOCK"), ("ROW_BLOCK", 1)]
                 heads[-1:] = [
                     f"for (int64_t {outer} = 0; {outer} < {last.size}; {outer} += ROW_BLOCK)",
                     f"for (int64_t {last.var} = {outer}; {last.var} < evo::min({outer} + ROW_BLOCK, {last.size}); ++{last.var})",
@@ -398,7 +423,8 @@ class NestPrinter:
                 if key not in found:
                     producer = self.domain.producer(access.tensor)
                     value = print_expr(load, ctx)
-                    name = self.names.of(producer) if producer is not None else self.names.fresh(_short(access.tensor))
+                    single = producer is not None and len(producer.outputs) == 1
+                    name = self.names.of(producer) if producer and single else self.names.fresh(_short(access.tensor))
                     self.w(f"const {_ctype(value)} {name} = {value.text};")
                     found[key] = Value(name, False, value.dtype)
         return found
@@ -468,6 +494,8 @@ class NestPrinter:
         step = "UNROLL * evo::lanes" if vector and self.schedule.unroll else "evo::lanes" if vector else "1"
         least = self.lanes * (8 if self.schedule.unroll else 1) * 2 if vector else 2
         heads, end = [], top or lane.size
+        walked: int | str = self.chunk_chain[-1][1] if start != "0" and self.chunk_chain else lane.extent
+        self.lane_chain = list(self.chunk_chain) if start != "0" else []
         levels = min(self.schedule.tile, tile_levels(lane.extent, self.lanes, vector, self.schedule.unroll))
         if vector and self.schedule.unroll:
             self.unroll_parameter()
@@ -475,6 +503,9 @@ class NestPrinter:
             self._tile_parameter(parameter, levels - level, levels, lane.extent, least, vector)
             heads.append(f"for (int64_t {name} = {start}; {name} < {end}; {name} += {parameter})")
             start, end = name, f"evo::min({name} + {parameter}, {lane.size})"
+            self.lane_chain.append((walked, parameter))
+            walked = parameter
+        self.lane_chain.append((walked, "step" if vector else 1))
         advance = f"++{lane.var}" if step == "1" else f"{lane.var} += {step}"
         heads.append(f"for (int64_t {lane.var} = {start}; {lane.var} < {end}; {advance})")
         return heads
@@ -502,6 +533,7 @@ class NestPrinter:
         for position, loop in enumerate(inner[:-1]):
             first, end = (start, top) if position == 0 and start else ("0", loop.size)
             heads.append(f"for (int64_t {loop.var} = {first}; {loop.var} < {end}; ++{loop.var})")
+        self.lane_chain = []
         if lane is not None:
             bounds = (start, top) if start and len(inner) == 1 else ("0", "")
             heads += self.lane_heads(lane, ctx.vector, *bounds)
@@ -509,7 +541,7 @@ class NestPrinter:
             self.pragma(1)
         with self.loops(heads):
             if lane is not None and ctx.vector and self.schedule.unroll:
-                with self.braces("evo::unroll<UNROLL>([&](auto u)", "});"):
+                with self.unrolled():
                     self.w(f"const int64_t at = {lane.var} + u * evo::lanes, n = evo::part({lane.size} - at, {self.whole(lane)});")
                     self.statements(one, ctx, late, number, inner)
             else:
@@ -522,7 +554,10 @@ class NestPrinter:
     def statements(self, one: Pass, ctx: Context, late: Sequence[Node], number: int, inner: Sequence[Loop]) -> None:
         from evoforge.lowering.cpp_prefetch import prefetches
 
+        sweep = Sweep(one, ctx.vector, [self.row_chain, self.lane_chain], ctx.vector and self.schedule.unroll)
+        self.kernel.sweeps.append(sweep)
         for line in prefetches(self, one, ctx, number, inner):
+            sweep.prefetched = True
             self.w(line)
         outside = dict(self.known)
         shared = dict(ctx.shared)
@@ -572,6 +607,7 @@ class NestPrinter:
         if ctx.vector and ctx.lane in access.axes:
             text = value.text if value.vector else f"evo::broadcast({value.text})"
             if how == "memory" and self.schedule.stream.get(tensor) and t.kind == "out" and t.dtype != "bool":
+                self.kernel.sweeps[-1].streamed.append(tensor)
                 self.w(f"evo::stream({place}, {text}, n, {self._aligned(access, ctx)});")
             else:
                 self.w(f"evo::store({place}, {text}, n);")

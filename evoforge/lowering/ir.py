@@ -183,6 +183,8 @@ class Stage:
     ``out[axes, scan axis]``, with the scanned axis as the one entry of `reduction`; the output's
     dimensions are ordered by `order` then. The shape of every output is the extents of `axes` in
     order (scan: of `order`, names of axes and the reduction axis in output order).
+    The body's dtype is that of the first output. A stage may load what an earlier stage wrote, outputs
+    included.
     `outputs` entries may be None where a monoid's output is not used.
     `origin` names the aten operators it came from, for comments.
     """

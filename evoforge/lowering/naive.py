@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from evoforge.core import DTYPES
@@ -31,15 +31,10 @@ from evoforge.lowering.ir import (
     Tensor,
     Where,
 )
-from evoforge.lowering.simplify import dtype_of, extents_of
+from evoforge.lowering.naive_ops import STORED, VALUE, else_value, literal, monoid_step, operation
+from evoforge.lowering.stages import dtype_of, extents_of
 
 __all__ = ["print_naive"]
-
-_STORED = {
-    "f32": "float", "f64": "double", "f16": "evo::f16", "bf16": "evo::bf16", "i8": "int8_t", "u8": "uint8_t",
-    "i16": "int16_t", "i32": "int32_t", "i64": "int64_t", "bool": "uint8_t",
-}  # fmt: skip
-_VALUE = _STORED | {"bool": "bool"}
 
 _PROLOGUE = """\
 #include "evoforge.h"
@@ -134,7 +129,7 @@ def _checks(graph: Graph, workspace_bytes: int) -> list[str]:
 def _pointers(graph: Graph, places: dict[str, int]) -> list[str]:
     lines = []
     for t in graph.tensors.values():
-        stored = _STORED[t.dtype]
+        stored = STORED[t.dtype]
         if t.kind == "tmp":
             lines.append(f"{stored}* {t.name} = ({stored}*)((char*)call->ws + {places[t.name]});")
         else:
@@ -192,11 +187,11 @@ class _StagePrinter:
         return [*self.accumulate(monoid, value, dtype, "acc"), *self.stores("acc")]
 
     def accumulate(self, monoid: str, value: str, dtype: str, name: str) -> list[str]:
-        start, step = _monoid(monoid, dtype, name, value)
+        start, step = monoid_step(monoid, dtype, name, value)
         return [start, *self.sweep(step)]
 
     def arg_reduce(self, value: str, better: str, dtype: str) -> list[str]:
-        lines = [f"{_VALUE[dtype]} best{{}};", "int64_t where = -1, at = 0;"]
+        lines = [f"{VALUE[dtype]} best{{}};", "int64_t where = -1, at = 0;"]
         nan = f" || ({value} != {value} && best == best)" if dtype.startswith(("f", "b")) and dtype != "bool" else ""
         step = f"if (where < 0 || {value} {better} best{nan}) {{ best = {value}; where = at; }}"
         return [*lines, *self.sweep(step, "++at;"), *self.stores("best", "where")]
@@ -206,7 +201,7 @@ class _StagePrinter:
 
     def scan(self, value: str) -> list[str]:
         dtype = dtype_of(self.stage.body, self.graph.tensors)
-        start, step = _monoid(str(self.stage.monoid), dtype, "acc", value)
+        start, step = monoid_step(str(self.stage.monoid), dtype, "acc", value)
         store = self.store(0, "acc")
         steps = [*self.body, store, step] if self.stage.exclusive else [*self.body, step, store]
         return [start, *_loops(self.stage.reduction, steps, backwards=self.stage.reverse)]
@@ -222,7 +217,7 @@ class _StagePrinter:
         target = self.graph.tensors[name]
         order = self.stage.order or tuple(a.name for a in self.stage.axes)
         place = self.address(target, tuple(Affine(((1, one),)) for one in order))
-        return f"{name}[{place}] = ({_STORED[target.dtype]}){value};"
+        return f"{name}[{place}] = ({STORED[target.dtype]}){value};"
 
     def address(self, tensor: Tensor, index: Sequence[Affine]) -> str:
         return self.affine(offset(index, tensor.stride, extents_of(self.stage)))
@@ -256,11 +251,11 @@ class _StagePrinter:
     def value(self, expr: Expr) -> str:
         """The name of a variable that holds `expr`; constants stand for themselves."""
         if isinstance(expr, Const):
-            return _literal(expr.value, expr.dtype)
+            return literal(expr.value, expr.dtype)
         if expr not in self.known:
             text = self.formula(expr)
             name = f"v{len(self.known)}"
-            dtype = _VALUE[dtype_of(expr, self.graph.tensors)]
+            dtype = VALUE[dtype_of(expr, self.graph.tensors)]
             self.body.append(f"const {dtype} {name} = {text};")
             self.known[expr] = name
         return self.known[expr]
@@ -272,21 +267,21 @@ class _StagePrinter:
             if not expr.guards:
                 return element
             holds = " && ".join(self.guard(guard) for guard in expr.guards)
-            other = _literal(_finite(expr.other, tensor.dtype), tensor.dtype)
+            other = literal(else_value(expr.other, tensor.dtype), tensor.dtype)
             return f"{holds} ? {element} : {other}"
         if isinstance(expr, Position):
-            return f"({_VALUE[expr.dtype]})({self.affine(expr.index)})"
+            return f"({VALUE[expr.dtype]})({self.affine(expr.index)})"
         if isinstance(expr, Cast):
             arg = self.value(expr.arg)
             if expr.dtype == "bool":
                 return f"{arg} != 0"
             via = "(float)" if expr.dtype in ("f16", "bf16") else ""
-            return f"({_VALUE[expr.dtype]}){via}{arg}"
+            return f"({VALUE[expr.dtype]}){via}{arg}"
         if isinstance(expr, Where):
             return f"{self.value(expr.condition)} ? {self.value(expr.then)} : {self.value(expr.other)}"
         assert isinstance(expr, Op)
         args = [self.value(arg) for arg in expr.args]
-        return _operation(expr, args, _VALUE[expr.dtype], dtype_of(expr.args[0], self.graph.tensors))
+        return operation(expr, args, VALUE[expr.dtype], dtype_of(expr.args[0], self.graph.tensors))
 
 
 def _indent(lines: Sequence[str]) -> list[str]:
@@ -303,91 +298,3 @@ def _loops(axes: Sequence[Axis], inner: Sequence[str], backwards: bool = False) 
         head = head if backwards else f"int64_t {a.name} = 0; {a.name} < {a.extent}; ++{a.name}"
         lines = [f"for ({head}) {{", *_indent(lines), "}"]
     return lines
-
-
-def _monoid(monoid: str, dtype: str, name: str, value: str) -> tuple[str, str]:
-    """(declaration with the identity, statement that takes `value` in)."""
-    if monoid in ("sum", "prod"):
-        wide = "double" if dtype in ("f32", "f64") else "int64_t"
-        sign = "+" if monoid == "sum" else "*"
-        return f"{wide} {name} = {0 if monoid == 'sum' else 1};", f"{name} {sign}= {value};"
-    ctype = _VALUE[dtype]
-    limits = f"std::numeric_limits<{ctype}>"
-    if dtype in ("f32", "f64"):
-        start = f"{'-' if monoid == 'max' else ''}{limits}::infinity()"
-    else:
-        start = f"{limits}::{'lowest' if monoid == 'max' else 'max'}()"
-    step = f"{name} = naive::{'maximum' if monoid == 'max' else 'minimum'}<{ctype}>({name}, {value});"
-    return f"{ctype} {name} = {start};", step
-
-
-def _finite(value: float, dtype: str) -> float | int | bool:
-    """A guard's else-value in an integer dtype: ±inf becomes the dtype's limits."""
-    if dtype in ("f32", "f64", "f16", "bf16"):
-        return value
-    if dtype == "bool":
-        return value > 0
-    bits = 8 * DTYPES[dtype]
-    low, high = (0, 2**bits - 1) if dtype == "u8" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    return int(min(max(value, low), high)) if math.isfinite(value) else (high if value > 0 else low)
-
-
-def _literal(value: float | int | bool, dtype: str) -> str:
-    if dtype == "bool":
-        return "true" if value else "false"
-    ctype = _VALUE[dtype]
-    if dtype not in ("f32", "f64", "f16", "bf16"):
-        text = "INT64_MIN" if value == -(2**63) else f"INT64_C({int(value)})"
-        return text if dtype == "i64" else f"({ctype}){text}"
-    number = float(value)
-    if math.isnan(number):
-        text = "std::numeric_limits<float>::quiet_NaN()"
-    elif math.isinf(number):
-        text = f"({'-' if number < 0 else ''}std::numeric_limits<float>::infinity())"
-    else:
-        text = f"{number!r}" if dtype == "f64" else f"float({number!r})"
-        text = f"({text})" if number < 0 else text
-    return text if dtype in ("f32", "f64") else f"({ctype}){text}"
-
-
-_LIBM = {"exp", "expm1", "exp2", "log", "log1p", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-         "tanh", "erf", "sqrt", "floor", "ceil", "trunc", "atan2", "fmod"}  # fmt: skip
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
-          "ge": ">=", "shl": "<<", "shr": ">>"}  # fmt: skip
-_BITS = {"and": "&", "or": "|", "xor": "^"}
-_SPECIAL: dict[str, Callable[..., str]] = {
-    "neg": lambda a: f"-{a}",
-    "rsqrt": lambda a: f"1 / std::sqrt({a})",
-    "reciprocal": lambda a: f"1 / {a}",
-    "sigmoid": lambda a: f"1 / (1 + std::exp(-{a}))",
-    "round": lambda a: f"std::nearbyint({a})",
-    "sign": lambda a: f"({a} > 0) - ({a} < 0)",
-    "not": lambda a: f"!{a}",
-    "isnan": lambda a: f"std::isnan({a})",
-    "isinf": lambda a: f"std::isinf({a})",
-}
-
-
-def _operation(expr: Op, args: Sequence[str], ctype: str, arg_dtype: str) -> str:
-    name, floating = expr.name, arg_dtype in ("f32", "f64")
-    if name in _INFIX:
-        text = f"{args[0]} {_INFIX[name]} {args[1]}"
-        return text if floating or expr.dtype == "bool" else f"({ctype})({text})"
-    if name in _BITS:
-        return f"({ctype})({args[0]} {_BITS[name]} {args[1]})"
-    if name in ("max", "min"):
-        return f"naive::{name}imum<{ctype}>({args[0]}, {args[1]})"
-    if name == "abs":
-        return f"std::fabs({args[0]})" if floating else f"({ctype})({args[0]} < 0 ? -{args[0]} : {args[0]})"
-    if name == "floordiv":
-        call = f"naive::floor_quotient<{ctype}>" if floating else f"({ctype})naive::floordiv"
-        return f"{call}({args[0]}, {args[1]})"
-    if name in ("mod", "fmod") and not floating:
-        return f"({ctype})naive::mod({args[0]}, {args[1]})" if name == "mod" else f"({ctype})({args[0]} % {args[1]})"
-    if name == "mod":
-        return f"naive::modulo<{ctype}>({args[0]}, {args[1]})"
-    if name == "pow":
-        return f"std::pow({args[0]}, {args[1]})" if floating else f"({ctype})naive::power({args[0]}, {args[1]})"
-    if name in _LIBM:
-        return f"std::{name}({', '.join(args)})"
-    return f"({ctype})({_SPECIAL[name](*args)})"

@@ -76,7 +76,10 @@ class Plan:
 
 def aligned(access: Access, producer: Node) -> bool:
     """Whether a read stands exactly where the producer wrote."""
-    return access.terms is not None and access.const == 0 and dict(access.terms) == dict(producer.write.terms or ())
+    if access.terms is None or access.const:
+        return False
+    read = {name: size.values for name, size in access.terms}
+    return read == {name: size.values for name, size in producer.write.terms or ()}
 
 
 def is_tensor_sized(domain: Domain, axes: tuple[str, ...]) -> bool:

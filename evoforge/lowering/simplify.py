@@ -5,31 +5,14 @@ They run once after capture; `tidy` is all of them in order. Each maps a `Graph`
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
-from evoforge.lowering.index import add, axis, const, floordiv, mod, names, plain_axis, scale, substitute
-from evoforge.lowering.ir import (
-    Affine,
-    Axis,
-    Cast,
-    Const,
-    Expr,
-    FloorDiv,
-    Graph,
-    Load,
-    Mod,
-    Op,
-    Position,
-    Stage,
-    Tensor,
-    Where,
-    loads,
-    rewrite,
-)
+from evoforge.lowering.index import axis, const, plain_axis, substitute
+from evoforge.lowering.ir import Axis, Cast, Graph, Load, Stage, Tensor, loads, rewrite
+from evoforge.lowering.split import split_axes
+from evoforge.lowering.stages import dtype_of, extents_of, readers, row_major
 
 __all__ = [
     "absorb_copies",
@@ -49,24 +32,6 @@ def tidy(graph: Graph) -> Graph:
     """Identical stages shared, copies to outputs absorbed, axes split where that makes indices affine."""
     graph = drop_units(absorb_copies(eliminate_dead(share_identical(graph))))
     return rename(eliminate_dead(split_axes(graph)))
-
-
-def extents_of(stage: Stage) -> dict[str, int]:
-    """Axis name → extent, reduction axes included."""
-    return {a.name: a.extent for a in (*stage.axes, *stage.reduction)}
-
-
-def dtype_of(expr: Expr, tensors: Mapping[str, Tensor]) -> str:
-    """The dtype of an expression's value."""
-    if isinstance(expr, Load):
-        return tensors[expr.tensor].dtype
-    assert isinstance(expr, Const | Position | Op | Cast | Where)
-    return expr.dtype
-
-
-def readers(graph: Graph, tensor: str) -> list[Stage]:
-    """The stages that load `tensor`."""
-    return [stage for stage in graph.stages if any(load.tensor == tensor for load in loads(stage.body))]
 
 
 def _redirect(node: Any, moved: Mapping[str, str]) -> Any:
@@ -143,12 +108,7 @@ def absorb_copies(graph: Graph) -> Graph:
 
 def _evaluated_at(graph: Graph, producer: Stage, copy: Stage, load: Load) -> Graph:
     at = {a.name: index for a, index in zip(producer.axes, load.index, strict=True)}
-    # the producer's axes get names of their own first: both stages count from i0
-    fresh = {name: axis(f"old_{name}") for name in at}
-    wide = {f"old_{a.name}": a.extent for a in producer.axes}
-    body = substitute(
-        substitute(producer.body, fresh, wide), {f"old_{name}": one for name, one in at.items()}, extents_of(copy)
-    )
+    body = substitute(producer.body, at, extents_of(copy))
     if isinstance(copy.body, Cast):
         body = Cast(body, copy.body.dtype)
     merged = replace(copy, body=body, origin=producer.origin)
@@ -171,7 +131,7 @@ def _laid_out(graph: Graph, producer: Stage, copy: Stage, load: Load) -> Graph:
     shape = tuple(a.extent for a in laid)
     tensors = dict(graph.tensors)
     for name in others:
-        tensors[name] = replace(tensors[name], shape=shape, stride=_steps(shape))
+        tensors[name] = replace(tensors[name], shape=shape, stride=row_major(shape))
     changed = replace(
         producer,
         axes=tuple(a for a in laid if a not in producer.reduction),
@@ -215,10 +175,6 @@ def _permutation(copy: Stage, load: Load, source: Tensor) -> tuple[int | None, .
     return None if free else tuple(order)
 
 
-def _steps(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
-
-
 def drop_units(graph: Graph) -> Graph:
     """Temporaries lose their dimensions of size 1, so that every per-row result has one shape."""
     for stage in graph.stages:
@@ -240,7 +196,7 @@ def _without_dims(graph: Graph, name: str, written: set[str], dims: set[int]) ->
     tensors = dict(graph.tensors)
     for tensor in written:
         shape = keep(tensors[tensor].shape)
-        tensors[tensor] = replace(tensors[tensor], shape=shape, stride=_steps(shape))
+        tensors[tensor] = replace(tensors[tensor], shape=shape, stride=row_major(shape))
     stages = []
     for stage in graph.stages:
         body = rewrite(stage.body, visit)
@@ -249,110 +205,6 @@ def _without_dims(graph: Graph, name: str, written: set[str], dims: set[int]) ->
             stage = replace(stage, axes=keep(stage.axes))
         stages.append(replace(stage, body=body))
     return Graph(tensors, tuple(stages))
-
-
-# splitting axes
-
-
-def split_axes(graph: Graph) -> Graph:
-    """Splits an axis that is only used through quotients and remainders, e.g. one over c·h·w.
-
-    Reduction axes, and the axes of stages that write temporaries; an output keeps its own axes.
-    """
-    for name in [stage.name for stage in graph.stages]:
-        stage = next(s for s in graph.stages if s.name == name)
-        fixed = any(out and graph.tensors[out].kind == "out" for out in stage.outputs) or stage.kind == "scan"
-        candidates = [*(() if fixed else stage.axes), *(() if stage.kind == "scan" else stage.reduction)]
-        for candidate in candidates:
-            current = next(s for s in graph.stages if s.name == name)
-            sizes = _split_sizes(current, candidate)
-            if sizes:
-                graph = _split(graph, current, candidate, sizes)
-    return graph
-
-
-def _complex_atoms(node: Any) -> list[FloorDiv | Mod]:
-    found: list[FloorDiv | Mod] = []
-
-    def visit(part: Any) -> Any:
-        if isinstance(part, FloorDiv | Mod):
-            found.append(part)
-        return part
-
-    rewrite(node, visit)
-    return found
-
-
-def _split_sizes(stage: Stage, candidate: Axis) -> list[int]:
-    """Sizes of the pieces, outermost first; empty if no split helps."""
-    boundaries: set[int] = set()
-    for atom in _complex_atoms(stage.body):
-        factor = next((c for c, part in atom.arg.terms if part == candidate.name), 0)
-        boundary = atom.by // math.gcd(atom.by, factor) if factor else 0
-        if isinstance(atom, Mod) and factor == 0:
-            inner = atom.arg.terms[0][1] if len(atom.arg.terms) == 1 else None
-            if isinstance(inner, FloorDiv) and candidate.name in names(inner):
-                boundary = atom.by * inner.by
-        if 1 < boundary < candidate.extent and candidate.extent % boundary == 0:
-            boundaries.add(boundary)
-    chain = sorted(boundaries)
-    if not chain or any(high % low for low, high in pairwise(chain)):
-        return []
-    edges = [candidate.extent, *reversed(chain), 1]
-    sizes = [outer // inner for outer, inner in pairwise(edges)]
-    pieces, extents = _pieces(stage, candidate, sizes)
-    after = substitute(stage.body, {candidate.name: _joined(pieces)}, extents)
-    return sizes if len(_complex_atoms(after)) < len(_complex_atoms(stage.body)) else []
-
-
-def _pieces(stage: Stage, candidate: Axis, sizes: Sequence[int]) -> tuple[list[Axis], dict[str, int]]:
-    pieces = [Axis(f"{candidate.name}_{k}", size) for k, size in enumerate(sizes)]
-    extents = extents_of(stage) | {piece.name: piece.extent for piece in pieces}
-    return pieces, extents
-
-
-def _joined(pieces: Sequence[Axis]) -> Affine:
-    steps = _steps([piece.extent for piece in pieces])
-    return add(*(scale(axis(piece.name), step) for piece, step in zip(pieces, steps, strict=True)))
-
-
-def _split(graph: Graph, stage: Stage, candidate: Axis, sizes: Sequence[int]) -> Graph:
-    pieces, extents = _pieces(stage, candidate, sizes)
-    body = substitute(stage.body, {candidate.name: _joined(pieces)}, extents)
-
-    def spread(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(piece for a in axes for piece in (pieces if a == candidate else [a]))
-
-    changed = replace(stage, axes=spread(stage.axes), reduction=spread(stage.reduction), body=body)
-    if candidate in stage.reduction:
-        return Graph(graph.tensors, tuple(changed if s is stage else s for s in graph.stages))
-    at, tensors = stage.axes.index(candidate), dict(graph.tensors)
-    shape = tuple(a.extent for a in changed.axes)
-    for name in stage.outputs:
-        if name:
-            tensors[name] = replace(tensors[name], shape=shape, stride=_steps(shape))
-    written = {name for name in stage.outputs if name}
-
-    def reread(reader: Stage) -> Stage:
-        inside = extents_of(reader)
-
-        def visit(node: Any) -> Any:
-            if isinstance(node, Load) and node.tensor in written:
-                parts = _divided(node.index[at], sizes, inside)
-                return replace(node, index=(*node.index[:at], *parts, *node.index[at + 1 :]))
-            return node
-
-        return replace(reader, body=rewrite(reader.body, visit))
-
-    return Graph(tensors, tuple(changed if s is stage else reread(s) for s in graph.stages))
-
-
-def _divided(index: Affine, sizes: Sequence[int], extents: Mapping[str, int]) -> list[Affine]:
-    parts = []
-    for k, step in enumerate(_steps(sizes)):
-        quotient = floordiv(index, step, extents)
-        parts.append(quotient if k == 0 else mod(quotient, sizes[k], extents))
-    return parts
 
 
 def rename(graph: Graph) -> Graph:

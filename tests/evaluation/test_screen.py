@@ -73,7 +73,8 @@ def test_text_that_reads_other_files_is_refused(text: str) -> None:
         "long run() { return 0x050f11223344; }",
         "static int counter; int run() { return counter++; }",
         # a name of its own that looks like libc's
-        "namespace mine { __attribute__((noinline)) int open(int x) { return x + 1; } } int run(int x) { return mine::open(x); }",
+        "namespace mine { __attribute__((noinline)) int open(int x) { return x + 1; } }\n"
+        "int run(int x) { return mine::open(x); }",
     ],
 )
 def test_honest_objects_pass(tmp_path: Path, text: str) -> None:

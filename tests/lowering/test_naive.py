@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
-from naive_kernels import check
 from torch import nn
+from torch.nn import functional as F  # noqa: N812
 
 
 class Call(nn.Module):
@@ -72,14 +70,61 @@ SPECIAL = torch.tensor([[0.0, -0.0, 1.5, -2.5, 0.5], [float("inf"), -float("inf"
 WHOLE = integers(-9, 9, 4, 6)
 
 UNARY = (
-    "neg abs exp expm1 exp2 sin cos tan atan sinh cosh tanh erf sigmoid floor ceil round trunc sign relu asinh square "
-    "isnan isinf isfinite logical_not"
-).split()
-OF_POSITIVE = "sqrt rsqrt reciprocal log log1p log2 log10".split()
+    "neg",
+    "abs",
+    "exp",
+    "expm1",
+    "exp2",
+    "sin",
+    "cos",
+    "tan",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "erf",
+    "sigmoid",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "sign",
+    "relu",
+    "asinh",
+    "square",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "logical_not",
+)
+OF_POSITIVE = (
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+)
 ACTIVATIONS = (
-    "silu mish hardswish hardsigmoid softplus elu selu celu leaky_relu logsigmoid hardtanh relu6 softsign "
-    "gelu softshrink hardshrink tanhshrink"
-).split()
+    "silu",
+    "mish",
+    "hardswish",
+    "hardsigmoid",
+    "softplus",
+    "elu",
+    "selu",
+    "celu",
+    "leaky_relu",
+    "logsigmoid",
+    "hardtanh",
+    "relu6",
+    "softsign",
+    "gelu",
+    "softshrink",
+    "hardshrink",
+    "tanhshrink",
+)
 
 POINTWISE = {
     "unary": f(lambda x: [getattr(torch, name)(x) for name in UNARY], X),
@@ -91,18 +136,24 @@ POINTWISE = {
     "broadcast": f(lambda x, y, z: (x + y * 2 - z) / (y.abs() + 1), X, normal(5, 1), normal(7)),
     "powers": f(lambda x, y: (x**2, x**3, x**-1, x**0.5, x**y, 2.0**x, x**1.7), positive(4, 5), normal(4, 5)),
     "division": f(lambda x, y: (x // y, x % y, torch.fmod(x, y), torch.div(x, y, rounding_mode="trunc")), X, Y),
-    "compare": f(lambda x, y: (x > y, x <= y, x == y, (x > 0) & (y > 0), (x > 0) ^ (y > 0), x.isnan() | (x != 0)), X, Y),
+    "compare": f(
+        lambda x, y: (x > y, x <= y, x == y, (x > 0) & (y > 0), (x > 0) ^ (y > 0), x.isnan() | (x != 0)), X, Y
+    ),
     "where": f(lambda x, y: torch.where(x > 0, x, y.exp()).masked_fill(y > 1, -2.0), X, Y),
     "mixed": f(lambda x, y, z: torch.lerp(x, y, 0.3) + torch.addcmul(x, y, z, value=0.5) + torch.atan2(x, y), X, Y, X),
     "alpha": f(lambda x, y: (torch.add(x, y, alpha=3), torch.sub(x, y, alpha=0.5), torch.rsub(x, 2)), X, Y),
-    "integer": f(lambda a, x: (a // 4, a % 4, a * 2 - 1, a / 4, a > 2, a + x, -a, a.abs(), a & 3, a << 1), WHOLE, normal(6)),
+    "integer": f(
+        lambda a, x: (a // 4, a % 4, a * 2 - 1, a / 4, a > 2, a + x, -a, a.abs(), a & 3, a << 1), WHOLE, normal(6)
+    ),
     "bytes": f(lambda a, b: (a + 1, b.sum(), ~b, b.float() * 2), WHOLE.to(torch.int8), WHOLE > 0),
     "casts": f(lambda x: (x.to(torch.int32), x.double() * 2, (x > 0).to(torch.int64), x.bool()), 4 * X),
     "clamps": f(lambda x, y: (x.clamp(min=0), x.clamp_max(0.5), torch.clamp(x, y - 1, y), torch.fmax(x, y)), X, Y),
     "prelu": m(nn.PReLU(4), IMAGE),
     "dropout": f(lambda x: F.dropout(x, 0.5, False) + F.hardtanh(x, -0.5, 2.0), X),
     "tril": f(lambda x: (torch.tril(x), torch.triu(x, 1), torch.tril(x, -2)), normal(6, 6)),
-    "constants": f(lambda x: (x + torch.arange(7), x * torch.tensor([1.0, 2.0, 0.5, 4.0, -1.0, 0.0, 3.0]), x + torch.tensor(2)), X),
+    "constants": f(
+        lambda x: (x + torch.arange(7), x * torch.tensor([1.0, 2.0, 0.5, 4.0, -1.0, 0.0, 3.0]), x + torch.tensor(2)), X
+    ),
     "half": f(lambda x, y: (x * y + x, (x.sum(-1, keepdim=True) / 7).sigmoid()), X.half(), Y.half()),
     "bfloat": f(lambda x: (F.softmax(x, -1), x.float(), x), X.bfloat16()),
     "in_place": f(lambda x: x.clone().mul_(2).add_(1).relu_(), X),
@@ -110,7 +161,7 @@ POINTWISE = {
     "nested": f(lambda pair, table: (pair[0] + table["k"], pair[1] * 2), [X, Y], {"k": Y}),
     "baked": f(lambda x, k, y: x * k + y, X, 3, Y),
     "scalar": f(lambda x: (x.sum() + 1, x.mean() * x.max()), X),
-}  # fmt: skip
+}
 
 VIEWS = {
     "cat": f(lambda x, y: torch.cat([x, y * 2, x[:, 1:3]], 1) + 1, X, Y),
@@ -123,33 +174,64 @@ VIEWS = {
     "expand": f(lambda x: x.expand(4, 3, 5).sum(0) + x.repeat(2, 1)[:3], normal(3, 5)),
     "flip": f(lambda x: (x.flip(1, 2), x.roll(2, 1), x.roll(3), torch.rot90(x, 1, [1, 2])), X),
     "split": f(lambda x: [part * k for k, part in enumerate((*x.split(2, 1), *x.chunk(2, 2), *x.unbind(0)), 1)], X),
-    "pad": f(lambda x: (F.pad(x, (1, 2, 0, 3), value=1.5), F.pad(x + 1, (-1, 1)), F.pad(torch.ones(4), (1, 1)) + x), IMAGE),
+    "pad": f(
+        lambda x: (F.pad(x, (1, 2, 0, 3), value=1.5), F.pad(x + 1, (-1, 1)), F.pad(torch.ones(4), (1, 1)) + x), IMAGE
+    ),
     "reflect": f(lambda x: F.pad(x, (1, 2), mode="reflect"), X),
     "unfold": f(lambda x: (x.unfold(2, 3, 2).mean(-1), x.diagonal(0, 0, 1), torch.einsum("iij->ij", x[:, :3])), X),
     "shuffle": f(lambda x: (F.pixel_shuffle(x, 2), F.channel_shuffle(x, 2)), IMAGE),
     "strided": f(lambda x, y: x + y, normal(7, 5, 3).permute(2, 1, 0), normal(3, 1, 7).expand(3, 5, 7)),
     "embedding": m(nn.Embedding(11, 6), integers(0, 11, 3, 4)),
-    "gather": f(lambda x, i: (x.gather(1, i), x.index_select(1, i[0, :, 0]), x[:, i[0, 0]], x[i[:, 0, 0]]), X, integers(0, 3, 3, 5, 7)),
+    "gather": f(
+        lambda x, i: (x.gather(1, i), x.index_select(1, i[0, :, 0]), x[:, i[0, 0]], x[i[:, 0, 0]]),
+        X,
+        integers(0, 3, 3, 5, 7),
+    ),
     "index": f(lambda x, i: (x[i[0], :, i[1]], x[:, i], x[-1 - i[0]]), X, integers(0, 3, 2, 4)),
     "assign": f(lambda x: torch.cat([x[:, :1] * 0, x[:, 1:]], 1).index_select(2, torch.tensor([3, 0, 1])), X),
     "upsample": f(lambda x: F.interpolate(x, scale_factor=2.0), IMAGE),
-}  # fmt: skip
+}
 
 REDUCTIONS = {
     "add_rms_norm": m(AddRMSNorm(9), normal(4, 9), normal(4, 9, seed=3)),
     "softmax": f(lambda x: [F.softmax(x * 4, dim) for dim in range(3)], X),
     "log_softmax": f(lambda x: (F.log_softmax(x * 9, 1), F.softmin(x, 2), x.softmax(0)), X),
     "softmax_masked": f(lambda x: F.softmax(x.masked_fill(x < 0.5, float("-inf")), -1), normal(4, 3)),
-    "logsumexp": f(lambda x: (x.logsumexp(1), x.logsumexp((0, 2), keepdim=True), torch.full_like(x, -torch.inf).logsumexp(1)), X),
+    "logsumexp": f(
+        lambda x: (x.logsumexp(1), x.logsumexp((0, 2), keepdim=True), torch.full_like(x, -torch.inf).logsumexp(1)), X
+    ),
     "sums": f(lambda x: (x.sum(), x.sum(1), x.mean((0, 2)), x.sum((1, 2), keepdim=True), x.mean(-1, keepdim=True)), X),
     "extrema": f(lambda x: (x.amax(1), x.amin((0, 2)), x.max(), x.min(2, keepdim=True), x.max(0)), X),
     "arg": f(lambda x: (x.argmax(1), x.argmin(0, keepdim=True), x.argmax(), x.argmin()), X),
     "arg_ties": f(lambda x: (x.argmax(1), x.argmin(1), x.max(0)[1], x.float().argmax()), integers(0, 3, 5, 8)),
-    "arg_nan": f(lambda x: (x.argmax(1), x.argmin(1), x.amax(1), x.max(1)[0]), torch.tensor([[1.0, torch.nan, 5.0], [3.0, 2.0, 3.0]])),
+    "arg_nan": f(
+        lambda x: (x.argmax(1), x.argmin(1), x.amax(1), x.max(1)[0]),
+        torch.tensor([[1.0, torch.nan, 5.0], [3.0, 2.0, 3.0]]),
+    ),
     "prod": f(lambda x: (x.prod(), x.prod(1), x.prod(2, keepdim=True)), X),
     "any": f(lambda x: ((x > 2).any(), (x > 1).any(1), (x > -1).all(2), (x > -1).all(), (x > 0).count_nonzero()), X),
-    "norms": f(lambda x: (x.norm(), x.norm(dim=1), x.norm(p=1, dim=2), x.norm(p=torch.inf, dim=0), x.norm(p=3, dim=1), F.normalize(x, dim=2)), X),
-    "var": f(lambda x: (x.var(), x.var(1), x.std((1, 2)), x.var(0, unbiased=False), x.std(2, keepdim=True), *torch.var_mean(x, 1)), X + 100),
+    "norms": f(
+        lambda x: (
+            x.norm(),
+            x.norm(dim=1),
+            x.norm(p=1, dim=2),
+            x.norm(p=torch.inf, dim=0),
+            x.norm(p=3, dim=1),
+            F.normalize(x, dim=2),
+        ),
+        X,
+    ),
+    "var": f(
+        lambda x: (
+            x.var(),
+            x.var(1),
+            x.std((1, 2)),
+            x.var(0, unbiased=False),
+            x.std(2, keepdim=True),
+            *torch.var_mean(x, 1),
+        ),
+        X + 100,
+    ),
     "integer_sums": f(lambda a: (a.sum(), a.sum(0), a.float().mean(1), a.prod(1), a.amax(0), a.max()), WHOLE),
     "layer_norm": m(nn.LayerNorm((5, 7)), X * 3 + 50),
     "layer_norm_plain": m(nn.LayerNorm(7, elementwise_affine=False), X),
@@ -163,33 +245,62 @@ REDUCTIONS = {
     "cumsum": f(lambda x: (x.cumsum(1), x.cumsum(-1) * 2, x.flip(1).cumsum(1).flip(1)), X),
     "cumprod": f(lambda x, a: (x.cumprod(2), a.cumsum(0), (a > 0).cumsum(1)), X, WHOLE),
     "cumsum_exclusive": f(lambda x: torch.cat((torch.zeros_like(x[:, :1]), x), 1)[:, :-1].cumsum(1), X),
-}  # fmt: skip
+}
 
 CLASSES = integers(0, 7, 6)
 LOSSES = {
     "mse": f(lambda x, y: (F.mse_loss(x, y), F.l1_loss(x, y), F.mse_loss(x, y, reduction="sum")), X, Y),
-    "huber": f(lambda x, y: (F.smooth_l1_loss(x, y), F.huber_loss(x, y, delta=0.7), F.smooth_l1_loss(x, y, beta=0.5)), X, Y),
-    "cross_entropy": f(lambda x, c: (F.cross_entropy(x, c), F.cross_entropy(x, c, reduction="none")), normal(6, 7), CLASSES),
+    "huber": f(
+        lambda x, y: (F.smooth_l1_loss(x, y), F.huber_loss(x, y, delta=0.7), F.smooth_l1_loss(x, y, beta=0.5)), X, Y
+    ),
+    "cross_entropy": f(
+        lambda x, c: (F.cross_entropy(x, c), F.cross_entropy(x, c, reduction="none")), normal(6, 7), CLASSES
+    ),
     "smoothed": f(lambda x, c: F.cross_entropy(x, c, label_smoothing=0.1), normal(6, 7), CLASSES),
     "soft_targets": f(lambda x, y: F.cross_entropy(x, y.softmax(-1)), normal(6, 7), normal(6, 7)),
     "nll": f(lambda x, c: F.nll_loss(x.log_softmax(-1), c), normal(6, 7), CLASSES),
-    "kl_div": f(lambda x, y: F.kl_div(x.log_softmax(-1), y.softmax(-1), reduction="batchmean"), normal(6, 7), normal(6, 7, seed=2)),
-    "bce": f(lambda x, y: (F.binary_cross_entropy_with_logits(x, y), F.binary_cross_entropy(x.sigmoid(), y)), X, Y.sigmoid()),
+    "kl_div": f(
+        lambda x, y: F.kl_div(x.log_softmax(-1), y.softmax(-1), reduction="batchmean"),
+        normal(6, 7),
+        normal(6, 7, seed=2),
+    ),
+    "bce": f(
+        lambda x, y: (F.binary_cross_entropy_with_logits(x, y), F.binary_cross_entropy(x.sigmoid(), y)), X, Y.sigmoid()
+    ),
     "hinge": f(lambda x, y: torch.clamp(1 - x * y.sign(), min=0).mean() + F.soft_margin_loss(x, y.sign()), X, Y),
     "hinge_embedding": f(lambda x, y: F.hinge_embedding_loss(x, y.sign()), X, Y),
-    "cosine": f(lambda x, y: (F.cosine_similarity(x, y, dim=1), F.cosine_embedding_loss(x[0], y[0], torch.ones(5))), X, Y),
-    "triplet": f(lambda x, y, z: F.triplet_margin_loss(x, y, z), normal(4, 9), normal(4, 9, seed=2), normal(4, 9, seed=3)),
+    "cosine": f(
+        lambda x, y: (F.cosine_similarity(x, y, dim=1), F.cosine_embedding_loss(x[0], y[0], torch.ones(5))), X, Y
+    ),
+    "triplet": f(
+        lambda x, y, z: F.triplet_margin_loss(x, y, z), normal(4, 9), normal(4, 9, seed=2), normal(4, 9, seed=3)
+    ),
     "margin": f(lambda x, y, t: F.margin_ranking_loss(x, y, t.sign(), margin=0.3), X, Y, X * Y),
-}  # fmt: skip
+}
 
 Q = normal(2, 3, 5, 4)
 CONTRACTIONS = {
     "matmul": f(lambda x, y: x @ y, normal(5, 7), normal(7, 3)),
     "batched": f(lambda x, y: (torch.bmm(x, y), x @ y[0], x[0] @ y, x @ y[0, :, 0]), normal(3, 5, 7), normal(3, 7, 2)),
-    "transposed": f(lambda x, y: (x.T @ y.T, torch.outer(x[0], y[0]), torch.dot(x[:, 0], y[0, :7])), normal(7, 5), normal(3, 7)),
+    "transposed": f(
+        lambda x, y: (x.T @ y.T, torch.outer(x[0], y[0]), torch.dot(x[:, 0], y[0, :7])), normal(7, 5), normal(3, 7)
+    ),
     "linear": m(nn.Sequential(nn.Linear(7, 4), nn.GELU(), nn.Linear(4, 2, bias=False)), X),
-    "addmm": f(lambda c, x, y: (torch.addmm(c, x, y, beta=0.5, alpha=2), torch.baddbmm(c[None], x[None], y[None])), normal(5, 3), normal(5, 7), normal(7, 3)),
-    "einsum": f(lambda x, y: (torch.einsum("bij,bkj->bik", x, y), torch.einsum("...ij,jk", x, y[0].T), torch.einsum("bij->j", x)), X, Y),
+    "addmm": f(
+        lambda c, x, y: (torch.addmm(c, x, y, beta=0.5, alpha=2), torch.baddbmm(c[None], x[None], y[None])),
+        normal(5, 3),
+        normal(5, 7),
+        normal(7, 3),
+    ),
+    "einsum": f(
+        lambda x, y: (
+            torch.einsum("bij,bkj->bik", x, y),
+            torch.einsum("...ij,jk", x, y[0].T),
+            torch.einsum("bij->j", x),
+        ),
+        X,
+        Y,
+    ),
     "einsum_three": f(lambda x, y, z: torch.einsum("ij,jk,kl->il", x, y, z), normal(3, 4), normal(4, 5), normal(5, 2)),
     "flat_linear": m(nn.Sequential(nn.Conv2d(4, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 5)), IMAGE),
     "conv1d": m(nn.Conv1d(5, 4, 3, stride=2, padding=1), X),
@@ -201,19 +312,56 @@ CONTRACTIONS = {
     "conv_transpose1d": m(nn.ConvTranspose1d(5, 3, 4, stride=3, padding=1, output_padding=1), X),
     "conv_transpose2d": m(nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, groups=2, dilation=2), IMAGE),
     "conv_transpose3d": m(nn.ConvTranspose3d(2, 3, 2), normal(1, 2, 3, 3, 3)),
-    "max_pool": f(lambda x: (F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x, 2, dilation=2), F.max_pool2d(x, 4, 3, ceil_mode=True)), IMAGE - 5),
+    "max_pool": f(
+        lambda x: (F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x, 2, dilation=2), F.max_pool2d(x, 4, 3, ceil_mode=True)),
+        IMAGE - 5,
+    ),
     "max_pool_indices": f(lambda x: (*F.max_pool2d(x, 3, 2, 1, return_indices=True), F.max_pool1d(x[0], 3)), IMAGE),
-    "avg_pool": f(lambda x: (F.avg_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), F.avg_pool2d(x, 4, 3, 1, ceil_mode=True), F.avg_pool2d(x, 2, divisor_override=3)), IMAGE),
-    "pool_1_and_3": f(lambda x, y: (F.avg_pool1d(x, 2), F.max_pool3d(y, 2), F.avg_pool3d(y, 2)), X, normal(1, 2, 4, 4, 4)),
-    "adaptive": f(lambda x: (F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (4, 3)), F.adaptive_max_pool2d(x, (4, 2)), F.adaptive_avg_pool1d(x[0], 4)), IMAGE),
+    "avg_pool": f(
+        lambda x: (
+            F.avg_pool2d(x, 3, 2, 1),
+            F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+            F.avg_pool2d(x, 4, 3, 1, ceil_mode=True),
+            F.avg_pool2d(x, 2, divisor_override=3),
+        ),
+        IMAGE,
+    ),
+    "pool_1_and_3": f(
+        lambda x, y: (F.avg_pool1d(x, 2), F.max_pool3d(y, 2), F.avg_pool3d(y, 2)), X, normal(1, 2, 4, 4, 4)
+    ),
+    "adaptive": f(
+        lambda x: (
+            F.adaptive_avg_pool2d(x, 1),
+            F.adaptive_avg_pool2d(x, (4, 3)),
+            F.adaptive_max_pool2d(x, (4, 2)),
+            F.adaptive_avg_pool1d(x[0], 4),
+        ),
+        IMAGE,
+    ),
     "attention": f(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), Q, normal(2, 3, 6, 4), normal(2, 3, 6, 2)),
     "causal": f(lambda q: F.scaled_dot_product_attention(q, q * 0.5, q + 1, is_causal=True, scale=0.3), Q),
-    "masked": f(lambda q, k: (F.scaled_dot_product_attention(q, q, q, attn_mask=k > 0.8), F.scaled_dot_product_attention(q, q, q, attn_mask=k)), Q, normal(5, 5)),
-    "grouped_heads": f(lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), normal(2, 4, 5, 4), normal(2, 2, 5, 4)),
+    "masked": f(
+        lambda q, k: (
+            F.scaled_dot_product_attention(q, q, q, attn_mask=k > 0.8),
+            F.scaled_dot_product_attention(q, q, q, attn_mask=k),
+        ),
+        Q,
+        normal(5, 5),
+    ),
+    "grouped_heads": f(
+        lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), normal(2, 4, 5, 4), normal(2, 2, 5, 4)
+    ),
     "multihead": m(nn.MultiheadAttention(8, 2, batch_first=True), *[normal(2, 5, 8)] * 3),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("family", ["POINTWISE", "VIEWS", "REDUCTIONS", "LOSSES", "CONTRACTIONS"])
-def test_agrees_with_torch(family: str, tmp_path: Path) -> None:
-    check(globals()[family], tmp_path)
+def test_agrees_with_torch(family: str, check_naive: Callable[[Any], None]) -> None:
+    check_naive(globals()[family])
+
+
+@pytest.mark.parametrize("other", [normal(3, 5), normal(4, 3).t(), normal(3, 4).double()])
+def test_outside_its_domain_nothing_is_written(other: torch.Tensor, naive_status: Callable[..., Any]) -> None:
+    status, (out,) = naive_status(nn.Softmax(-1), [normal(3, 4)], [other])
+    assert status == 1
+    assert out.isnan().all()

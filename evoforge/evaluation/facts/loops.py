@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -298,16 +300,18 @@ class _Walk(Expressions):
             else:
                 prefix = "@" if any(s[0] == "@" for s in old.symbols) else "?"
                 self._assign(variable, self.unknown(prefix, self._loops_of(old) | {loop.symbol}))
+        with self._inside(loop):
+            self.statement(body)
+        self._forget(changes)
+
+    @contextmanager
+    def _inside(self, loop: Loop) -> Iterator[None]:
         (self._around[-1].inner if self._around else self.top).append(loop)
         self._around.append(loop)
-        kept = [dict(scope) for scope in self._scopes]
-        self.statement(body)
-        for scope, before in zip(self._scopes, kept, strict=True):
-            scope.update({key: before[key] for key in before if key in changes})
+        yield
         self._around.pop()
         if loop.vector and self._around:
             self._around[-1].vector = True
-        self._forget(changes)
 
     def _forget(self, changes: dict[str, Fraction | None]) -> None:
         """After a loop its variables are anything."""
@@ -408,15 +412,39 @@ class _Walk(Expressions):
         for value in values:
             if any(symbol[0] == "@" for symbol in value.symbols):
                 self._address(value)
+        for argument in arguments:
+            if isinstance(argument, Closure):
+                self._repeat(argument, template)
         taint: set[str] = set().union(*(self._loops_of(value) for value in values))
         return self.unknown(taint=taint)
 
+    def _repeat(self, closure: Closure, template: list[Value]) -> None:
+        """A lambda given to a function that is not the kernel's own runs in a loop of it.
+
+        The first template argument is how often, as in ``evo::unroll<4>([&](auto u) { … })``.
+        """
+        count = template[0].number if template else None
+        if count is not None and count <= 1:
+            self._invoke(closure, [Value.of(0)], {})
+            return
+        trip = None if count is None else int(count)
+        loop = Loop(self._symbol("L"), Fraction(1), trip, trip is not None, set())
+        with self._inside(loop):
+            self._invoke(closure, [Value.symbol(loop.symbol)], {})
+
     def _address(self, where: Value) -> None:
-        """Marks the loops that walk within a step of a loop around them in this address."""
+        """Notes which loops walk within a step of a loop around them in this address."""
         for affine in where.alternatives:
-            involved = [loop for loop in self._around if affine.coefficient(loop.symbol)]
-            for at, inner in enumerate(involved):
-                inner.within |= {o.symbol for o in involved[:at] if self._within(affine, o, inner)}
+            hidden: set[str] = set().union(*(self._taints.get(symbol, set()) for symbol, _ in affine.terms))
+            for at, inner in enumerate(self._around):
+                if affine.coefficient(inner.symbol):
+                    for outer in self._around[:at]:
+                        if affine.coefficient(outer.symbol):
+                            found = self._within(affine, outer, inner)
+                        else:  # a pointer that several loops push on: the bounds have to tell
+                            found = outer.symbol in hidden & inner.offset_by and outer.step != 1
+                        if found:
+                            inner.within.add(outer.symbol)
 
     def _within(self, affine: Affine, outer: Loop, inner: Loop) -> bool:
         of_outer, of_inner = abs(affine.coefficient(outer.symbol)), abs(affine.coefficient(inner.symbol))

@@ -60,11 +60,13 @@ def runs_once(node: Node, body: Node) -> bool:
         "switch_statement", "for_range_loop", "lambda_expression",
     )  # fmt: skip
     above = node.parent
-    while above is not None and above != body:
+    while above is not None:
         if above.type in conditional:
             return False
+        if above == body:
+            return True
         above = above.parent
-    return True
+    return False
 
 
 def loop_test(condition: Node | None, body: Node) -> tuple[Node | None, bool]:

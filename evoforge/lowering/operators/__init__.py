@@ -1,6 +1,7 @@
 """One handler per aten operator, a file per family; importing this package fills `HANDLERS`."""
 
 from evoforge.lowering.operators import (
+    activations,
     attention,
     contractions,
     indexing,
@@ -16,4 +17,4 @@ from evoforge.lowering.operators.registry import HANDLERS, register
 
 __all__ = ["HANDLERS", "Builder", "Value", "register"]
 
-_FAMILIES = (attention, contractions, indexing, norms, pointwise, pooling, reductions, scans, views)
+_FAMILIES = (activations, attention, contractions, indexing, norms, pointwise, pooling, reductions, scans, views)

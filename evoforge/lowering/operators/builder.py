@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 from evoforge.errors import TaskError, UnsupportedError
 from evoforge.lowering.index import axis, const, substitute
 from evoforge.lowering.ir import Affine, Axis, Cast, Const, Expr, Graph, Load, Op, Stage, Tensor, Where
+from evoforge.lowering.stages import row_major
 
-__all__ = ["Builder", "Value", "contiguous", "is_float", "is_int", "op", "short_dtype", "where", "working"]
+__all__ = ["Builder", "Value", "is_float", "is_int", "number", "op", "short_dtype", "where", "working"]
 
 _DTYPES = {
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8",
@@ -44,9 +44,9 @@ def is_int(dtype: str) -> bool:
     return dtype in ("i8", "u8", "i16", "i32", "i64")
 
 
-def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides, in elements."""
-    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+def number(value: float | int | bool, like: str) -> Const:
+    """A constant of dtype `like`."""
+    return Const(_as_dtype(value, like), like)
 
 
 def op(name: str, *args: Expr, dtype: str) -> Op:
@@ -200,7 +200,7 @@ class Builder:
         values, outputs = [], []
         for shape, dtype in results:
             name = f"tmp{len(self.tensors)}"
-            self.tensors[name] = Tensor(name, shape, contiguous(shape), dtype, "tmp")
+            self.tensors[name] = Tensor(name, shape, row_major(shape), dtype, "tmp")
             outputs.append(name)
             values.append(self.value(name))
         base = self.node_name + (f"_{hint}" if hint else "")
@@ -214,7 +214,7 @@ class Builder:
         """A map stage that copies `value` to the output `name`, rounded to its dtype."""
         axes, index, extents = _axes("i", value.shape)
         body = value.read(index, extents)
-        self.tensors[name] = Tensor(name, value.shape, contiguous(value.shape), dtype, "out")
+        self.tensors[name] = Tensor(name, value.shape, row_major(value.shape), dtype, "out")
         copied = body if value.dtype == dtype else Cast(body, dtype)
         self.stages.append(Stage(f"store_{name}", "map", axes, copied, (name,), origin="copy"))
 

@@ -1,8 +1,8 @@
-"""Handwritten kernels of known cells, on one small workload: y = f(x, z, w), h = g(x, z, w)."""
+"""A target, a builder and a workload for handwritten kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,14 @@ def tensor(name: str, *shape: int) -> TensorSpec:
     return TensorSpec(name, shape, tuple(steps), "f32")
 
 
-def kernel(body: str, before: str = "") -> str:
+def frame(body: str, before: str = "") -> str:
     return FRAME % (before, body.replace("PARALLEL", "\n#pragma omp parallel for num_threads(call->threads)\n"))
+
+
+@pytest.fixture(scope="session")
+def kernel() -> Callable[..., str]:
+    """Makes a kernel of the body of `evo_run`, and of what stands before it."""
+    return frame
 
 
 @pytest.fixture(scope="session")
@@ -57,14 +63,12 @@ def signature() -> Signature:
 
 
 @pytest.fixture(scope="session")
-def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+def builder() -> Builder:
     """For this machine, with a private cache of 1 MiB whatever it has."""
     from dataclasses import replace
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EVOFORGE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        target = resolve_target("cpu")
-        yield Builder(replace(target, fingerprint={**target.fingerprint, "l2_bytes": 1 << 20}))
+    target = resolve_target("cpu")
+    return Builder(replace(target, fingerprint={**target.fingerprint, "l2_bytes": 1 << 20}))
 
 
 @pytest.fixture(scope="session")

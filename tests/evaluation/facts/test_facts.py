@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import kernel
 
 from evoforge.archives.descriptor import Descriptor
+
+Kernels = Callable[..., str]
 
 Facts = Callable[..., dict[str, Any]]
 
@@ -51,7 +52,7 @@ KNOWN: dict[str, tuple[tuple[int, int, int], str, dict[str, int]]] = {
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_the_cell_of_a_known_kernel(facts: Facts, name: str) -> None:
+def test_the_cell_of_a_known_kernel(facts: Facts, name: str, kernel: Kernels) -> None:
     cell, body, params = KNOWN[name]
     found = facts(kernel(body), **params)
     assert Descriptor().cell(found) == cell, found
@@ -98,7 +99,7 @@ REFACTORED: dict[str, tuple[str, Callable[[str], str]]] = {
 
 
 @pytest.mark.parametrize("name", REFACTORED)
-def test_harmless_changes_move_nothing(facts: Facts, name: str) -> None:
+def test_harmless_changes_move_nothing(facts: Facts, name: str, kernel: Kernels) -> None:
     of, change = REFACTORED[name]
     cell, body, params = KNOWN[of]
     changed = change(body)
@@ -106,7 +107,7 @@ def test_harmless_changes_move_nothing(facts: Facts, name: str) -> None:
     assert Descriptor().cell(facts(kernel(changed, DEAD), **params)) == cell
 
 
-def test_what_no_witness_can_tell_is_null(facts: Facts) -> None:
+def test_what_no_witness_can_tell_is_null(facts: Facts, kernel: Kernels) -> None:
     found = facts(kernel("return 1;"))
     assert found["trace"] is None
     assert Descriptor().measure(found)["fusion"] is None

@@ -4,17 +4,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import kernel
 
 from evoforge.errors import MissingToolError
 from evoforge.evaluation.facts.object import disassemble, object_facts
+
+Kernels = Callable[..., str]
 
 Objects = Callable[..., Path]
 
 COPY = "ROWS COLUMNS(V) put(AT(y), get(AT(x)));"
 
 
-def test_contiguous_vectors_in_nested_loops(object_of: Objects) -> None:
+def test_contiguous_vectors_in_nested_loops(object_of: Objects, kernel: Kernels) -> None:
     found = object_facts(object_of(kernel("PARALLEL" + COPY)))
     assert found is not None
     assert found["depth"] == 2
@@ -23,7 +24,7 @@ def test_contiguous_vectors_in_nested_loops(object_of: Objects) -> None:
     assert found["vectors_per_trip"] == 1
 
 
-def test_scalar_loops(object_of: Objects) -> None:
+def test_scalar_loops(object_of: Objects, kernel: Kernels) -> None:
     body = "ROWS COLUMNS(1) { *AT(y) = *AT(x); evo::one_by_one(); }"
     found = object_facts(object_of(kernel(body)))
     assert found is not None
@@ -31,7 +32,7 @@ def test_scalar_loops(object_of: Objects) -> None:
     assert found["bytes"]["scalar"] > 0
 
 
-def test_streaming_and_prefetch_count_inside_loops_only(object_of: Objects) -> None:
+def test_streaming_and_prefetch_count_inside_loops_only(object_of: Objects, kernel: Kernels) -> None:
     inside = object_facts(
         object_of(kernel("ROWS COLUMNS(V) { evo::prefetch(AT(x) + 512); evo::stream(AT(y), get(AT(x))); }"))
     )
@@ -44,21 +45,21 @@ def test_streaming_and_prefetch_count_inside_loops_only(object_of: Objects) -> N
     assert outside["stream_in_loops"] == outside["prefetch_in_loops"] == 0
 
 
-def test_vectors_per_trip_of_a_loop_unrolled_by_hand(object_of: Objects) -> None:
+def test_vectors_per_trip_of_a_loop_unrolled_by_hand(object_of: Objects, kernel: Kernels) -> None:
     body = "ROWS COLUMNS(2 * V) { put(AT(y), get(AT(x))); put(AT(y) + V, get(AT(x) + V)); }"
     found = object_facts(object_of(kernel(body)))
     assert found is not None
     assert found["vectors_per_trip"] == 2
 
 
-def test_independent_accumulators(object_of: Objects) -> None:
+def test_independent_accumulators(object_of: Objects, kernel: Kernels) -> None:
     one = "evo::vec s{}; COLUMNS(V) s += get(x + j); y[0] = evo::sum(s);"
     four = """evo::vec s[4] = {}; COLUMNS(4 * V) for (int u = 0; u < 4; ++u) s[u] += get(x + j + u * V);
         y[0] = evo::sum((s[0] + s[1]) + (s[2] + s[3]));"""
     assert [(object_facts(object_of(kernel(body))) or {})["accumulators"] for body in (one, four)] == [1, 4]
 
 
-def test_a_called_function_is_as_deep_as_its_call(object_of: Objects) -> None:
+def test_a_called_function_is_as_deep_as_its_call(object_of: Objects, kernel: Kernels) -> None:
     before = """__attribute__((noinline)) static void row(const float* a, float* b) {
         for (int64_t j = 0; j < EVO_SIZE(in0, 1); j += V) put(b + j, get(a + j)); }"""
     called = object_facts(object_of(kernel("ROWS row(x + i * N, y + i * N);", before)))
@@ -68,7 +69,7 @@ def test_a_called_function_is_as_deep_as_its_call(object_of: Objects) -> None:
     assert called["depth"] == plain["depth"] == 2
 
 
-def test_code_that_evo_run_does_not_reach_is_not_counted(object_of: Objects) -> None:
+def test_code_that_evo_run_does_not_reach_is_not_counted(object_of: Objects, kernel: Kernels) -> None:
     before = """extern "C" __attribute__((visibility("default"))) void other(float* p, int64_t n) {
         for (int64_t a = 0; a < n; ++a) for (int64_t b = 0; b < n; ++b)
             for (int64_t c = 0; c < n; c += V) evo::stream(p + c, evo::vec{}); }"""
@@ -78,16 +79,16 @@ def test_code_that_evo_run_does_not_reach_is_not_counted(object_of: Objects) -> 
     assert found["stream_in_loops"] == 0
 
 
-def test_an_object_without_the_entry_has_no_facts(object_of: Objects) -> None:
+def test_an_object_without_the_entry_has_no_facts(object_of: Objects, kernel: Kernels) -> None:
     assert object_facts(object_of(kernel(COPY)), entry="evo_walk") is None
 
 
-def test_functions_are_found_by_name(object_of: Objects) -> None:
+def test_functions_are_found_by_name(object_of: Objects, kernel: Kernels) -> None:
     functions = disassemble(object_of(kernel("PARALLEL" + COPY)))
     assert {"evo_run", "evo_workspace", "evo_run._omp_fn.0"} <= functions.keys()
 
 
-def test_a_missing_disassembler_is_named(object_of: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_disassembler_is_named(object_of: Objects, monkeypatch: pytest.MonkeyPatch, kernel: Kernels) -> None:
     path = object_of(kernel(COPY))
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(MissingToolError, match="binutils"):

@@ -1,19 +1,27 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from conftest import kernel
 
 from evoforge.core import Signature
 from evoforge.evaluation.facts.syntax import preprocess, syntax_facts
 from evoforge.evaluation.targets import find_compiler
 
+Kernels = Callable[..., str]
+Levels = Callable[..., int]
+
 COPY = "put(AT(y), get(AT(x)));"
 
 
-def levels(signature: Signature, body: str, before: str = "", **params: int) -> int:
-    found = syntax_facts(kernel(body, before), params, signature, vector_bytes=64)
-    assert found is not None
-    return int(found["levels"])
+@pytest.fixture
+def levels(signature: Signature, kernel: Kernels) -> Levels:
+    def of(body: str, before: str = "", **params: int) -> int:
+        found = syntax_facts(kernel(body, before), params, signature, vector_bytes=64)
+        assert found is not None
+        return int(found["levels"])
+
+    return of
 
 
 @pytest.mark.parametrize(
@@ -28,15 +36,21 @@ def levels(signature: Signature, body: str, before: str = "", **params: int) -> 
             f"int64_t j = t; while (j < end) {{ {COPY} ++j; }} }}"),
         (1, f"for (int64_t t = 0; t < M / 16; ++t) for (int r = 0; r < 16; ++r) COLUMNS(V) {{"
             f"int64_t i = t * 16 + r; {COPY} }}"),
+        (1, "ROWS { float* p = y + i * N; for (int64_t t = 0; t < N; t += 256)"
+            "for (int64_t j = t; j < evo::min(t + 256, N); ++j) *p++ = 0; }"),
+        (1, "ROWS for (int64_t t = 0; t < N; t += 4 * V) evo::unroll<4>([&](auto u) {"
+            "const int64_t j = t + u * V; put(AT(y), get(AT(x))); });"),
+        (0, "ROWS for (int64_t t = 0; t < N; t += V) evo::unroll<1>([&](auto u) {"
+            "const int64_t j = t + u * V; put(AT(y), get(AT(x))); });"),
         (1, "for (int64_t t = 0; t < N; t += 256) for (int64_t k = 0; k < 256; ++k) y[t + k] = x[t + k];"),
         (2, f"ROWS for (int64_t t = 0; t < N; t += 1024) for (int64_t q = t; q < t + 1024; q += 256)"
             f"for (int64_t j = q; j < q + 256; ++j) {COPY}"),
-        (2, f"for (int64_t s = 0; s < M; s += 8) for (int64_t t = 0; t < N; t += 512) for (int64_t i = s; i < s + 8; ++i)"
-            f"for (int64_t j = t; j < t + 512; j += V) {COPY}"),
+        (2, "for (int64_t s = 0; s < M; s += 8) for (int64_t t = 0; t < N; t += 512)"
+            f"for (int64_t i = s; i < s + 8; ++i) for (int64_t j = t; j < t + 512; j += V) {COPY}"),
     ],
 )  # fmt: skip
-def test_each_loop_within_an_outer_step_is_a_level(signature: Signature, expected: int, body: str) -> None:
-    assert levels(signature, body) == expected
+def test_each_loop_within_an_outer_step_is_a_level(levels: Levels, expected: int, body: str) -> None:
+    assert levels(body) == expected
 
 
 UNROLLED = """ROWS for (int64_t t = 0; t < N; t += TILE)
@@ -45,24 +59,24 @@ UNROLLED = """ROWS for (int64_t t = 0; t < N; t += TILE)
 
 
 @pytest.mark.parametrize(("tile", "unroll", "expected"), [(512, 4, 2), (512, 1, 1), (4096, 4, 1), (4096, 1, 0)])
-def test_a_loop_that_trips_once_is_no_level(signature: Signature, tile: int, unroll: int, expected: int) -> None:
-    assert levels(signature, UNROLLED, TILE=tile, UNROLL=unroll) == expected
+def test_a_loop_that_trips_once_is_no_level(levels: Levels, tile: int, unroll: int, expected: int) -> None:
+    assert levels(UNROLLED, TILE=tile, UNROLL=unroll) == expected
 
 
-def test_a_register_block_is_told_from_a_tile(signature: Signature) -> None:
+def test_a_register_block_is_told_from_a_tile(signature: Signature, kernel: Kernels) -> None:
     found = syntax_facts(kernel(UNROLLED), {"TILE": 512, "UNROLL": 4}, signature, 64)
     assert found == {"tiles": 1, "levels": 2, "register_block": True, "nest": 4}
 
 
-def test_a_vector_written_as_a_scalar_loop_is_no_level(signature: Signature) -> None:
+def test_a_vector_written_as_a_scalar_loop_is_no_level(levels: Levels) -> None:
     body = "ROWS for (int64_t j = 0; j < N; j += V) for (int k = 0; k < V; ++k) AT(y)[k] = AT(x)[k];"
-    assert levels(signature, body) == 0
+    assert levels(body) == 0
 
 
-def test_walking_rows_is_not_tiling_however_it_is_written(signature: Signature) -> None:
+def test_walking_rows_is_not_tiling_however_it_is_written(levels: Levels) -> None:
     pointers = """ROWS { const float* from = x + i * N; float* to = y + i * N;
         for (const float* end = from + N; from < end; from += V, to += V) store(to, load(from, all), all); }"""
-    assert levels(signature, pointers) == 0
+    assert levels(pointers) == 0
 
 
 FUNCTION = """constexpr int64_t END = EVO_SIZE(in0, 1);
@@ -73,24 +87,24 @@ static void piece(const float* a, float* b, int64_t from) {
 }"""
 
 
-def test_calls_and_lambdas_are_followed(signature: Signature) -> None:
+def test_calls_and_lambdas_are_followed(levels: Levels) -> None:
     called = "ROWS for (int64_t t = 0; t < N; t += 512) piece<V>(x + i * N, y + i * N, t);"
     lambdas = """auto piece = [&](int64_t i, int64_t j) {
             for (int64_t k = 0; k < 512; k += V) put(AT(y) + k, get(AT(x) + k)); };
         ROWS for (int64_t t = 0; t < N; t += 512) piece(i, t);"""
-    assert levels(signature, called, FUNCTION) == 1
-    assert levels(signature, lambdas) == 1
+    assert levels(called, FUNCTION) == 1
+    assert levels(lambdas) == 1
 
 
-def test_code_that_does_not_run_is_not_seen(signature: Signature) -> None:
+def test_code_that_does_not_run_is_not_seen(levels: Levels) -> None:
     tiles = "for (int64_t t = 0; t < N; t += 256) for (int64_t j = t; j < t + 256; ++j) y[j] = x[j];"
     unused = f"static void unused(const float* x, float* y, int64_t N) {{ {tiles} }}"
     plain = "for (int64_t j = 0; j < N; ++j) y[j] = x[j];"
-    assert levels(signature, plain + f"if (false) {{ {tiles} }} if (M > 1000000) {{ {tiles} }}", unused) == 0
-    assert levels(signature, "#if 0\n" + tiles + "\n#endif\n" + plain + f"// {tiles}\n") == 0
+    assert levels(plain + f"if (false) {{ {tiles} }} if (M > 1000000) {{ {tiles} }}", unused) == 0
+    assert levels("#if 0\n" + tiles + "\n#endif\n" + plain + f"// {tiles}\n") == 0
 
 
-def test_conditionals_use_the_parameters(signature: Signature) -> None:
+def test_conditionals_use_the_parameters(levels: Levels) -> None:
     body = """
 #if TILED
     for (int64_t t = 0; t < N; t += 256) for (int64_t j = t; j < t + 256; ++j) y[j] = x[j];
@@ -98,7 +112,7 @@ def test_conditionals_use_the_parameters(signature: Signature) -> None:
     for (int64_t j = 0; j < N; ++j) y[j] = x[j];
 #endif
 """
-    assert [levels(signature, body, TILED=tiled) for tiled in (0, 1)] == [0, 1]
+    assert [levels(body, TILED=tiled) for tiled in (0, 1)] == [0, 1]
 
 
 def test_text_without_the_entry_or_that_cannot_be_preprocessed_has_no_facts(signature: Signature) -> None:
@@ -116,7 +130,7 @@ def test_preprocessing_leaves_headers_out() -> None:
     assert text.split() == ["int", "a", "=", "(7);"]
 
 
-def test_a_text_too_large_to_follow_has_no_facts(signature: Signature) -> None:
+def test_a_text_too_large_to_follow_has_no_facts(signature: Signature, kernel: Kernels) -> None:
     deep = "ROWS { f(x); f(x); f(x); }"
     before = "static void f(const float* p) {}" + "".join(
         f"static void f{k}(const float* p) {{ {'f%s(p);' % (k - 1 if k else '') * 9} }}" for k in range(9)

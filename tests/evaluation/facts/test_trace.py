@@ -1,27 +1,33 @@
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import COLUMNS, ROWS, kernel, tensor
 
 from evoforge.core import Signature, TensorSpec
 from evoforge.evaluation.build import Builder
 from evoforge.evaluation.facts.trace import trace_facts
 
+Kernels = Callable[..., str]
+
+ROWS, COLUMNS = 96, 4096  # of the workload in conftest.py
 SIZE = ROWS * COLUMNS * 4
 LINES = SIZE // 64
 
 
 @pytest.fixture(scope="module")
-def trace(builder: Builder, signature: Signature) -> Any:
+def trace(builder: Builder, signature: Signature, kernel: Kernels) -> Any:
     def run(body: str, **params: int) -> Any:
         found = trace_facts(kernel(body), params, signature, builder)
         assert found is not None
         return found
 
     return run
+
+
+def tensor(name: str, *shape: int) -> TensorSpec:
+    return TensorSpec(name, shape, (16, 1)[-len(shape) :], "f32")
 
 
 SWEEP = "PARALLEL ROWS COLUMNS(V) "
@@ -56,7 +62,7 @@ def test_what_was_streamed_is_not_in_the_cache(trace: Any) -> None:
 
 
 def test_masked_accesses_count_only_what_takes_part(trace: Any) -> None:
-    body = "evo::first part{3}; asm volatile(\"\" : \"+r\"(part.n)); ROWS store(y + i * N, load(x + i * N, part), part);"
+    body = 'evo::first part{3}; asm volatile("" : "+r"(part.n)); ROWS store(y + i * N, load(x + i * N, part), part);'
     found = trace(body)["tensors"]
     assert found["in0"]["read_bytes"] == found["out0"]["write_bytes"] == ROWS * 12
 
@@ -89,7 +95,7 @@ def test_a_row_buffer_is_staged_and_a_stored_intermediate_is_written_back(trace:
     ["for (;;) evo::one_by_one();", "*(volatile int*)8 = 1;", "return 1;", "__builtin_exit(0);"],
     ids=["endless", "crashing", "declining", "exiting"],
 )
-def test_a_kernel_that_does_not_finish_its_call_has_no_trace(builder: Builder, body: str) -> None:
+def test_a_kernel_that_does_not_finish_its_call_has_no_trace(builder: Builder, body: str, kernel: Kernels) -> None:
     small = Signature(
         (tensor("in0", 4, 16), tensor("in1", 4, 16)),
         (tensor("cst0", 16),),
@@ -98,13 +104,15 @@ def test_a_kernel_that_does_not_finish_its_call_has_no_trace(builder: Builder, b
     assert trace_facts(kernel(body), {}, small, builder, seconds=1) is None
 
 
-def test_what_does_not_build_or_is_too_large_has_no_trace(builder: Builder, signature: Signature) -> None:
+def test_what_does_not_build_or_is_too_large_has_no_trace(
+    builder: Builder, signature: Signature, kernel: Kernels
+) -> None:
     huge = TensorSpec("in0", (1 << 29,), (1,), "f32")
     assert trace_facts("int evo_run(", {}, signature, builder) is None
     assert trace_facts(kernel(""), {}, Signature((huge,), (), (huge,)), builder) is None
 
 
-def test_a_kernel_cannot_write_its_own_report(builder: Builder, signature: Signature) -> None:
+def test_a_kernel_cannot_write_its_own_report(builder: Builder, signature: Signature, kernel: Kernels) -> None:
     body = 'puts("{}"); fflush(stdout);'
     found = trace_facts("#include <stdio.h>\n" + kernel(body), {}, signature, builder)
     assert found is not None
@@ -112,7 +120,7 @@ def test_a_kernel_cannot_write_its_own_report(builder: Builder, signature: Signa
 
 
 def test_traces_are_kept_on_disk(
-    builder: Builder, signature: Signature, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    builder: Builder, signature: Signature, monkeypatch: pytest.MonkeyPatch, kernel: Kernels
 ) -> None:
     source = kernel(SWEEP + "put(AT(y), get(AT(x)));")
     first = trace_facts(source, {}, signature, builder)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from evoforge.core import DTYPES
@@ -84,10 +85,8 @@ def compile_all(sources: Mapping[str, str], folder: Path) -> Any:
     text = []
     for name, source in sources.items():
         source = re.sub(r"\bevo_(run|workspace)\(", rf"{name}_\1(", source)
-        start = source.index("namespace naive {")
-        end = source.index("}  // namespace naive")
-        text.append(source if not text else source[:0] + source[end + len("}  // namespace naive") :])
-        assert start < end
+        _, end, own = source.partition("}  // namespace naive")  # the helpers only once per library
+        text.append(own if text and end else source)
     path, library = folder / "kernels.cpp", folder / "kernels.so"
     path.write_text("\n".join(text))
     flags = ["-std=gnu++17", "-O1", "-march=native", "-fPIC", "-shared", "-Wall", "-Werror", "-Wno-unknown-pragmas"]
@@ -103,21 +102,41 @@ def leaves(inputs: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
 
 
-def check(cases: Mapping[str, tuple[torch.nn.Module, list[Any]]], folder: Path, factor: float = 64) -> None:
+Cases = Mapping[str, tuple[torch.nn.Module, list[Any]]]
+
+
+@pytest.fixture
+def check_naive(tmp_path: Path) -> Callable[[Cases], None]:
     """Captures, prints, compiles and runs every case, and compares with the module in float64.
 
-    A float may be off by `factor` roundings of its own size plus of the largest output; integers
-    and booleans must be equal. NaN and infinities must lie where torch has them.
+    A float may be off by 64 roundings of its own size plus of the largest output; integers and
+    booleans must be equal. NaN and infinities must lie where torch has them.
     """
-    graphs = {name: capture_graph(model.eval(), inputs) for name, (model, inputs) in cases.items()}
-    library = compile_all({name: print_naive(graph) for name, graph in graphs.items()}, folder)
-    for name, (model, inputs) in cases.items():
-        status, outputs = _call(library, name, graphs[name], model, leaves(inputs))
-        assert status == 0, f"{name}: evo_run returned {status}"
-        expected = reference(model, inputs)
-        assert len(outputs) == len(expected), name
-        for got, want in zip(outputs, expected, strict=True):
-            compare(name, got, want, factor)
+
+    def check(cases: Cases) -> None:
+        graphs = {name: capture_graph(model.eval(), inputs) for name, (model, inputs) in cases.items()}
+        library = compile_all({name: print_naive(graph) for name, graph in graphs.items()}, tmp_path)
+        for name, (model, inputs) in cases.items():
+            status, outputs = _call(library, name, graphs[name], model, leaves(inputs))
+            assert status == 0, f"{name}: evo_run returned {status}"
+            expected = reference(model, inputs)
+            assert len(outputs) == len(expected), name
+            for got, want in zip(outputs, expected, strict=True):
+                compare(name, got, want, 64)
+
+    return check
+
+
+@pytest.fixture
+def naive_status(tmp_path: Path) -> Callable[..., tuple[int, list[torch.Tensor]]]:
+    """(what evo_run returns, outputs) of a kernel for `inputs` that is called with `others`."""
+
+    def run(model: torch.nn.Module, inputs: list[Any], others: list[Any]) -> tuple[int, list[torch.Tensor]]:
+        graph = capture_graph(model.eval(), inputs)
+        status, outputs = _call(compile_all({"k": print_naive(graph)}, tmp_path), "k", graph, model, others)
+        return status, outputs
+
+    return run
 
 
 def reference(model: torch.nn.Module, inputs: list[Any]) -> list[torch.Tensor]:

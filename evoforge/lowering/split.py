@@ -1,0 +1,116 @@
+"""Splitting axes that are only used through quotients and remainders, e.g. one that runs over c·h·w."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from evoforge.lowering.index import add, axis, floordiv, mod, names, scale, substitute
+from evoforge.lowering.ir import Affine, Axis, FloorDiv, Graph, Load, Mod, Stage, rewrite
+from evoforge.lowering.stages import extents_of, row_major
+
+__all__ = ["split_axes"]
+
+
+def split_axes(graph: Graph) -> Graph:
+    """Splits an axis that is only used through quotients and remainders, e.g. one over c·h·w.
+
+    Reduction axes, and the axes of stages that write temporaries; an output keeps its own axes.
+    """
+    for name in [stage.name for stage in graph.stages]:
+        stage = next(s for s in graph.stages if s.name == name)
+        fixed = any(out and graph.tensors[out].kind == "out" for out in stage.outputs) or stage.kind == "scan"
+        candidates = [*(() if fixed else stage.axes), *(() if stage.kind == "scan" else stage.reduction)]
+        for candidate in candidates:
+            current = next(s for s in graph.stages if s.name == name)
+            sizes = _split_sizes(current, candidate)
+            if sizes:
+                graph = _split(graph, current, candidate, sizes)
+    return graph
+
+
+def _complex_atoms(node: Any) -> list[FloorDiv | Mod]:
+    found: list[FloorDiv | Mod] = []
+
+    def visit(part: Any) -> Any:
+        if isinstance(part, FloorDiv | Mod):
+            found.append(part)
+        return part
+
+    rewrite(node, visit)
+    return found
+
+
+def _split_sizes(stage: Stage, candidate: Axis) -> list[int]:
+    """Sizes of the pieces, outermost first; empty if no split helps."""
+    boundaries: set[int] = set()
+    for atom in _complex_atoms(stage.body):
+        factor = next((c for c, part in atom.arg.terms if part == candidate.name), 0)
+        boundary = atom.by // math.gcd(atom.by, factor) if factor else 0
+        if isinstance(atom, Mod) and factor == 0:
+            inner = atom.arg.terms[0][1] if len(atom.arg.terms) == 1 else None
+            if isinstance(inner, FloorDiv) and candidate.name in names(inner):
+                boundary = atom.by * inner.by
+        if 1 < boundary < candidate.extent and candidate.extent % boundary == 0:
+            boundaries.add(boundary)
+    chain = sorted(boundaries)
+    if not chain or any(high % low for low, high in pairwise(chain)):
+        return []
+    edges = [candidate.extent, *reversed(chain), 1]
+    sizes = [outer // inner for outer, inner in pairwise(edges)]
+    pieces, extents = _pieces(stage, candidate, sizes)
+    after = substitute(stage.body, {candidate.name: _joined(pieces)}, extents)
+    return sizes if len(_complex_atoms(after)) < len(_complex_atoms(stage.body)) else []
+
+
+def _pieces(stage: Stage, candidate: Axis, sizes: Sequence[int]) -> tuple[list[Axis], dict[str, int]]:
+    pieces = [Axis(f"{candidate.name}_{k}", size) for k, size in enumerate(sizes)]
+    extents = extents_of(stage) | {piece.name: piece.extent for piece in pieces}
+    return pieces, extents
+
+
+def _joined(pieces: Sequence[Axis]) -> Affine:
+    steps = row_major([piece.extent for piece in pieces])
+    return add(*(scale(axis(piece.name), step) for piece, step in zip(pieces, steps, strict=True)))
+
+
+def _split(graph: Graph, stage: Stage, candidate: Axis, sizes: Sequence[int]) -> Graph:
+    pieces, extents = _pieces(stage, candidate, sizes)
+    body = substitute(stage.body, {candidate.name: _joined(pieces)}, extents)
+
+    def spread(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(piece for a in axes for piece in (pieces if a == candidate else [a]))
+
+    changed = replace(stage, axes=spread(stage.axes), reduction=spread(stage.reduction), body=body)
+    if candidate in stage.reduction:
+        return Graph(graph.tensors, tuple(changed if s is stage else s for s in graph.stages))
+    at, tensors = stage.axes.index(candidate), dict(graph.tensors)
+    shape = tuple(a.extent for a in changed.axes)
+    for name in stage.outputs:
+        if name:
+            tensors[name] = replace(tensors[name], shape=shape, stride=row_major(shape))
+    written = {name for name in stage.outputs if name}
+
+    def reread(reader: Stage) -> Stage:
+        inside = extents_of(reader)
+
+        def visit(node: Any) -> Any:
+            if isinstance(node, Load) and node.tensor in written:
+                parts = _divided(node.index[at], sizes, inside)
+                return replace(node, index=(*node.index[:at], *parts, *node.index[at + 1 :]))
+            return node
+
+        return replace(reader, body=rewrite(reader.body, visit))
+
+    return Graph(tensors, tuple(changed if s is stage else reread(s) for s in graph.stages))
+
+
+def _divided(index: Affine, sizes: Sequence[int], extents: Mapping[str, int]) -> list[Affine]:
+    parts = []
+    for k, step in enumerate(row_major(sizes)):
+        quotient = floordiv(index, step, extents)
+        parts.append(quotient if k == 0 else mod(quotient, sizes[k], extents))
+    return parts

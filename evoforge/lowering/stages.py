@@ -1,0 +1,33 @@
+"""Questions about stages and graphs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from evoforge.lowering.ir import Cast, Const, Expr, Graph, Load, Op, Position, Stage, Tensor, Where, loads
+
+__all__ = ["dtype_of", "extents_of", "readers", "row_major"]
+
+
+def extents_of(stage: Stage) -> dict[str, int]:
+    """Axis name → extent, reduction axes included."""
+    return {a.name: a.extent for a in (*stage.axes, *stage.reduction)}
+
+
+def dtype_of(expr: Expr, tensors: Mapping[str, Tensor]) -> str:
+    """The dtype of an expression's value."""
+    if isinstance(expr, Load):
+        return tensors[expr.tensor].dtype
+    assert isinstance(expr, Const | Position | Op | Cast | Where)
+    return expr.dtype
+
+
+def readers(graph: Graph, tensor: str) -> list[Stage]:
+    """The stages that load `tensor`."""
+    return [stage for stage in graph.stages if any(load.tensor == tensor for load in loads(stage.body))]
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a contiguous tensor, in elements."""
+    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))

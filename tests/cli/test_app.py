@@ -1,0 +1,132 @@
+"""Help, errors and exit statuses: what every command has in common."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import evoforge
+from evoforge.errors import EvoforgeError
+
+Cli = Callable[..., Any]
+
+COMMANDS = (
+    "run", "resume", "campaigns", "status", "elites", "show", "lineage", "evaluate", "bench", "heatmap", "export",
+    "doctor", "targets", "tasks check", "db upgrade", "db check",
+)  # fmt: skip
+
+
+def test_help_lists_every_command_and_nothing_else(cli: Cli) -> None:
+    done = cli("--help")
+    assert done.status == 0
+    listed = [line.split()[0] for line in done.out.partition("Commands:")[2].splitlines() if line.strip()]
+    assert listed == list(dict.fromkeys(name.split()[0] for name in COMMANDS))
+    assert cli().out == done.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(cli: Cli, command: str) -> None:
+    done = cli(*command.split(), "--help")
+    assert done.status == 0
+    assert "--json" in done.out
+    assert max(map(len, done.out.splitlines())) <= 100
+
+
+def test_version(cli: Cli) -> None:
+    assert cli("--version").out == f"evoforge {evoforge.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["rnu", "x.py"], "Did you mean 'run'"),
+        (["run"], "Missing argument"),
+        (["run", "x.py", "--evlas", "3"], "--evals"),
+        (["run", "x.py", "--evals", "many"], "valid integer"),
+        (["status", "--stoer", "x"], "--store"),
+    ],
+)
+def test_misuse_is_one_sentence_and_status_2(cli: Cli, argv: list[str], said: str) -> None:
+    done = cli(*argv)
+    assert (done.status, done.out) == (2, "")
+    assert said in done.err and len(done.err.splitlines()) == 1 and done.err.startswith("evoforge: ")
+    as_json = cli(*argv, "--json")
+    assert as_json.status == 2
+    assert as_json.json["error"]["type"] == "UsageError"
+    assert said in as_json.json["error"]["message"]
+
+
+def test_a_bug_shows_its_traceback_and_asks_to_be_reported(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: str) -> None:
+        raise ZeroDivisionError("seven by nothing")
+
+    monkeypatch.setattr("evoforge.campaign.campaigns", broken)
+    done = cli("campaigns")
+    assert done.status == 2
+    assert "Traceback" in done.err and "report it" in done.err
+    assert cli("campaigns", "--json").json["error"]["type"] == "ZeroDivisionError"
+
+
+def test_an_expected_error_has_no_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: str) -> None:
+        raise EvoforgeError("this is known; do that")
+
+    monkeypatch.setattr("evoforge.campaign.campaigns", refused)
+    done = cli("campaigns")
+    assert (done.status, done.err) == (2, "evoforge: this is known; do that\n")
+
+
+def test_ctrl_c_is_130(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(_: str) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("evoforge.campaign.campaigns", stopped)
+    assert cli("campaigns").status == 130
+    done = cli("campaigns", "--json")
+    assert (done.status, done.json["error"]["type"]) == (130, "Interrupted")
+
+
+def test_a_reader_that_leaves_early_is_no_error(store_url: str) -> None:
+    program = "import sys; from evoforge.cli import main; sys.exit(main(sys.argv[1:]))"
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-c", program, "status", "first-1", "--store", store_url],
+        stdout=write, stderr=subprocess.PIPE, timeout=60, text=True,
+    )  # fmt: skip
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_terminal_without_unicode_is_no_error(store_url: str) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "200"}
+    done = subprocess.run(
+        [sys.executable, "-m", "evoforge", "elites", "first-1", "--store", store_url],
+        env=environment, capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert b"2.00" in done.stdout
+
+
+def test_doctor_names_what_is_missing_and_the_mend(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/deep/store.db"
+    good = cli("doctor", "--store", store, "--json")
+    assert good.status == 0
+    assert {row["name"] for row in good.json["checks"]} >= {"compiler", "torch", "cpu", "memory", "seccomp", "store"}
+    assert not (tmp_path / "deep").exists(), "looking changes nothing"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    (tmp_path / "plain").write_text("")
+    bad = cli("doctor", "--store", f"sqlite:///{tmp_path}/plain/store.db")
+    assert bad.status == 1
+    assert "FAIL  compiler" in bad.out and "apt-get install g++" in bad.out
+    assert "FAIL  store" in bad.out
+    assert json.loads(cli("doctor", "--json").out)["ok"] is False

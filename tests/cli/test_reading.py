@@ -1,0 +1,105 @@
+"""The commands that read the store."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evoforge.core import Candidate
+
+Cli = Callable[..., Any]
+PARENT = Candidate("cpp", "// parent\nint evo_run;\n", operator="sample", meta_prompt="bandwidth-first@1")
+CHILD = Candidate("cpp", "// child\n", parents=(PARENT.id,), operator="mutate", meta_prompt="one-pass@1")
+
+
+def test_campaigns_and_status(cli: Cli, store_url: str) -> None:
+    (row,) = cli("campaigns", "--store", store_url, "--json").json["campaigns"]
+    assert (row["campaign"], row["evaluations"], row["correct"]) == ("first-1", 3, 2)
+    assert "first-1" in cli("campaigns", "--store", store_url).out
+    named = cli("status", "first-1", "--store", store_url, "--json").json
+    assert named["counts"] == {"CORRECT": 2, "WRONG": 1}
+    assert (named["filled"], named["reachable"]) == (2, 3)
+    assert cli("status", "--store", store_url, "--json").json == named, "without a name: the newest"
+    assert "stop reason" in cli("status", "--store", store_url).out
+
+
+def test_elites_are_listed_fastest_first(cli: Cli, store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = cli("elites", "first-1", "--store", store_url, "--json").json["elites"]
+    assert {tuple(row["cell"]): round(row["speedup"], 1) for row in rows} == {(0, 1, 3): 1.3, (1, 3, 3): 2.0}
+    monkeypatch.setenv("COLUMNS", "200")
+    lines = cli("elites", "first-1", "--store", store_url).out.splitlines()
+    first = next(at for at, line in enumerate(lines) if CHILD.short_id in line)
+    assert first < next(at for at, line in enumerate(lines) if PARENT.short_id in line)
+    assert {"1", "3", "2.00×", "3.00×", "mutate", "one-pass@1"} <= set(lines[first].split())
+
+
+@pytest.mark.parametrize("prefix", [6, 12, 64])
+def test_show_takes_a_prefix(cli: Cli, store_url: str, prefix: int) -> None:
+    found = cli("show", CHILD.id[:prefix], "--store", store_url, "--json").json
+    assert (found["candidate"], found["source"]) == (CHILD.id, CHILD.source)
+    assert [row["status"] for row in found["evaluations"]] == ["CORRECT", "CORRECT"]
+    text = cli("show", CHILD.id[:prefix], "--store", store_url).out
+    assert text.endswith(CHILD.source) and PARENT.short_id in text
+
+
+def test_lineage_is_a_tree_of_ancestors(cli: Cli, store_url: str) -> None:
+    found = cli("lineage", CHILD.short_id, "--store", store_url, "--json").json
+    assert found["edges"] == [{"child": CHILD.id, "parent": PARENT.id}]
+    lines = [line for line in cli("lineage", CHILD.short_id, "--store", store_url).out.splitlines() if line.strip()]
+    assert lines[0].startswith(CHILD.short_id) and PARENT.short_id in lines[1] and "1.30×" in lines[1]
+
+
+def test_heatmap_and_export(cli: Cli, store_url: str, tmp_path: Path) -> None:
+    drawn = cli("heatmap", "first-1", "-o", tmp_path / "map.svg", "--store", store_url, "--json")
+    assert drawn.json["filled"] == 2
+    made = cli("export", "first-1", "-o", tmp_path / "mylib", "--store", store_url, "--json")
+    assert made.json["kernels"] == 2
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import mylib; print(mylib.best(), mylib.niches())"
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "(1, 3, 3) [(1, 3, 3), (0, 1, 3)]\n"
+    again = cli("export", "first-1", "-o", tmp_path, "--store", store_url)
+    assert again.status == 2
+
+
+def test_db_upgrade_and_check(cli: Cli, store_url: str) -> None:
+    assert cli("db", "upgrade", "--store", store_url).status == 0
+    sound = cli("db", "check", "--store", store_url, "--json")
+    assert (sound.status, sound.json["problems"]) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["status", "fisrt-1"],
+        ["elites", "fisrt-1"],
+        ["show", "0123456789ab"],
+        ["lineage", "0123456789ab"],
+        ["heatmap", "fisrt-1", "-o", "x.png"],
+        ["export", "fisrt-1", "-o", "x"],
+        ["resume", "fisrt-1"],
+        ["bench", "fisrt-1"],
+    ],
+)
+def test_what_is_not_there_is_named(cli: Cli, store_url: str, argv: list[str]) -> None:
+    done = cli(*argv, "--store", store_url, "--json")
+    assert (done.status, done.json["error"]["type"]) == (2, "NotFoundError")
+    assert argv[1] in done.json["error"]["message"]
+
+
+def test_reading_a_store_that_is_not_there_makes_none(cli: Cli, tmp_path: Path) -> None:
+    done = cli("campaigns", "--store", f"sqlite:///{tmp_path}/none/evoforge.db", "--json")
+    assert done.status == 2
+    assert "evoforge run" in done.json["error"]["message"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_is_one_object_even_when_numbers_are_missing(cli: Cli, store_url: str) -> None:
+    text = cli("show", PARENT.short_id, "--store", store_url, "--json").out
+    assert "NaN" not in text and "Infinity" not in text
+    json.loads(text, parse_constant=lambda name: pytest.fail(name))

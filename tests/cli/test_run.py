@@ -1,0 +1,109 @@
+"""`run` up to the point where something is measured: what a user can get wrong, and --dry-run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+Cli = Callable[..., Any]
+
+
+def experiment(folder: Path, **values: object) -> Path:
+    path = folder / "trial.yaml"
+    path.write_text(yaml.safe_dump({"tasks": ["add_one.py"], **values}))
+    return path
+
+
+def test_dry_run_prints_the_merged_campaign_and_makes_nothing(cli: Cli, task_file: Path) -> None:
+    path = experiment(task_file.parent, budget={"minutes": 5}, set={"M": 8}, seed=1)
+    store = f"sqlite:///{task_file.parent}/new/e.db"
+    (plan,) = cli(
+        "run", path, "--evals", 7, "--seed", 3, "--set", "M=32", "--target", "cpu:threads=1", "--name", "mine",
+        "--workers", 2, "--store", store, "--dry-run", "--json",
+    ).json["campaigns"]  # fmt: skip
+    assert plan["budget"] == {"minutes": 5, "evals": 7, "usd": 0}
+    assert (plan["seed"], plan["set"], plan["target"], plan["name"], plan["workers"]) == (
+        3,
+        {"M": 32},
+        "cpu:threads=1",
+        "mine",
+        2,
+    )
+    assert plan["workloads"] == ["default"]
+    assert not (task_file.parent / "new").exists()
+    assert yaml.safe_load(cli("run", path, "--dry-run", "--store", store).out)["seed"] == 1
+
+
+def test_a_bare_task_is_enough(cli: Cli, task_file: Path) -> None:
+    (plan,) = cli("run", task_file, "--dry-run", "--json").json["campaigns"]
+    assert plan["budget"]["minutes"] == 3
+    (plan,) = cli("run", task_file, "--evals", 9, "--dry-run", "--json").json["campaigns"]
+    assert plan["budget"] == {"minutes": None, "evals": 9, "usd": 0}
+
+
+def test_an_option_collapses_its_axis_of_the_grid(cli: Cli, task_file: Path) -> None:
+    path = experiment(task_file.parent, targets=["cpu", "cpu:threads=1"])
+    assert len(cli("run", path, "--dry-run", "--json").json["campaigns"]) == 2
+    (plan,) = cli("run", path, "--dry-run", "--json", "--target", "cpu").json["campaigns"]
+    assert plan["target"] == "cpu"
+    named = cli("run", path, "--dry-run", "--name", "x")
+    assert named.status == 2 and "2" in named.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--evals", "0"], "--evals"),
+        (["--minutes", "-1"], "--minutes"),
+        (["--seed", "-1"], "--seed"),
+        (["--set", "N=3"], "'N'"),
+        (["--set", "M"], "NAME=VALUE"),
+        (["--target", "tpu"], "tpu"),
+        (["--language", "fortran"], "fortran"),
+        (["--from", "nowhere.cpp"], "nowhere.cpp"),
+        (["--replay-extend"], "--replay"),
+        (["--input", "x=f32[8]"], "--input"),
+    ],
+)
+def test_wrong_options_are_named_before_anything_is_spent(
+    cli: Cli, task_file: Path, argv: list[str], said: str
+) -> None:
+    store = f"sqlite:///{task_file.parent}/new/e.db"
+    done = cli("run", task_file, "--store", store, *argv, "--json")
+    assert done.status == 2
+    assert said in done.json["error"]["message"]
+    assert not (task_file.parent / "new" / "e.db").exists()
+
+
+def test_wrong_files_are_named(cli: Cli, task_file: Path) -> None:
+    folder = task_file.parent
+    assert "no file" in cli("run", folder / "missing.py").err
+    assert "missing.yaml" in cli("run", folder / "missing.yaml").err
+    typo = experiment(folder, bugdet={"minutes": 1})
+    assert "did you mean 'budget'" in cli("run", typo).err
+    (folder / "broken.py").write_text("def get_inputs(:\n")
+    assert "broken.py:1" in cli("run", folder / "broken.py").err
+
+
+def test_a_name_that_exists_is_refused(cli: Cli, task_file: Path, store_url: str) -> None:
+    done = cli("run", task_file, "--name", "first-1", "--store", store_url, "--json")
+    assert done.status == 2
+    assert "first-1" in done.json["error"]["message"]
+    assert len(cli("campaigns", "--store", store_url, "--json").json["campaigns"]) == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_a_read_only_folder_is_named(cli: Cli, task_file: Path) -> None:
+    folder = task_file.parent / "closed"
+    folder.mkdir(mode=0o500)
+    assert "--store" in cli("run", task_file, "--store", f"sqlite:///{folder}/deep/e.db").err
+
+
+def test_a_place_for_the_store_that_cannot_be_is_named(cli: Cli, task_file: Path) -> None:
+    done = cli("run", task_file, "--store", f"sqlite:///{task_file}/e.db")
+    assert done.status == 2 and "--store" in done.err and len(done.err.strip().splitlines()[-1:]) == 1

@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evoforge.core import TensorSpec, Tolerance
+from evoforge.evaluation.check import (
+    Check,
+    Samples,
+    check_outputs,
+    damaged_slack,
+    poison,
+    poison_slack,
+    same_bits,
+)
+from evoforge.evaluation.shared import SharedTensors
+from evoforge.evaluation.worker import Reference
+
+U = 2.0**-24
+
+
+def dense(name: str, shape: tuple[int, ...], dtype: str) -> TensorSpec:
+    stride, step = [], 1
+    for size in reversed(shape):
+        stride.append(step)
+        step *= size
+    return TensorSpec(name, shape, tuple(reversed(stride)), dtype)
+
+
+def reference_of(y64: npt.NDArray[Any], d: npt.NDArray[Any] | None = None, ref_error: float = 0.0) -> Reference:
+    whole = y64.dtype.kind == "i"
+    answers = SharedTensors([dense("out0", y64.shape, "i64" if whole else "f64")])
+    answers.array(0)[...] = y64
+    scales = SharedTensors([] if whole else [dense("out0", y64.shape, "f32")])
+    if not whole:
+        scales.array(0)[...] = U * np.abs(y64) if d is None else d
+    return Reference(answers, scales, (ref_error,))
+
+
+def checked(y: npt.NDArray[Any], reference: Reference, dtype: str = "f32", tolerance: Tolerance | None = None) -> Check:
+    outputs = SharedTensors([dense("out0", y.shape, dtype)])
+    outputs.array(0)[...] = y
+    return check_outputs(outputs, reference, tolerance or Tolerance())
+
+
+def bf16(values: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+    """Truncated: at most one unit in the last place off."""
+    return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def test_the_rounded_reference_passes() -> None:
+    y64 = np.random.default_rng(0).standard_normal((100, 50))
+    for dtype, y in (
+        ("f32", y64.astype(np.float32)),
+        ("f64", y64),
+        ("f16", y64.astype(np.float16)),
+        ("bf16", bf16(y64)),
+    ):
+        found = checked(y, reference_of(y64), dtype)
+        assert found.passed, (dtype, found.reason)
+    assert checked(y64.astype(np.float32), reference_of(y64)).relative_l2 < 1e-7
+
+
+def test_the_tolerance_is_512_times_d() -> None:
+    y64 = np.ones(1000)
+    for times, passed in ((500.0, True), (520.0, False)):
+        y = y64.copy()
+        y[:] = 1 + times * U
+        found = checked(y, reference_of(y64), "f64")
+        assert found.passed is passed
+        assert found.max_error == pytest.approx(times * U)
+    assert not checked(y64 + 300 * U, reference_of(y64), "f64", Tolerance(factor=256)).passed
+
+
+def test_one_in_a_thousand_may_be_off_up_to_16_times_the_reference_error() -> None:
+    y64 = np.ones(10_000)
+
+    def off(count: int, by: float, ref_error: float) -> bool:
+        y = y64.copy()
+        y[:count] += by
+        return checked(y, reference_of(y64, ref_error=ref_error), "f64").passed
+
+    assert off(10, 1e-4, ref_error=1e-5)
+    assert not off(11, 1e-4, ref_error=1e-5)
+    assert not off(1, 1e-4, ref_error=5e-6)
+    assert not off(1, 1e-4, ref_error=0.0)
+
+
+def test_zeros_and_half_of_the_data_fail() -> None:
+    y64 = np.random.default_rng(1).standard_normal((64, 64))
+    y = y64.astype(np.float32)
+    assert not checked(np.zeros_like(y), reference_of(y64)).passed
+    half = y.copy()
+    half[32:] = 0
+    found = checked(half, reference_of(y64))
+    assert not found.passed
+    assert "50%" in found.reason
+    assert "out0[" in found.reason
+
+
+def test_the_worst_element_is_named() -> None:
+    y64 = np.zeros((30, 400)) + 1.0
+    y = y64.astype(np.float32)
+    y[21, 377] = 3.5
+    assert "out0[21, 377] is 3.5, expected 1.0" in checked(y, reference_of(y64)).reason
+
+
+def test_non_finite_values_must_stand_where_the_reference_has_them() -> None:
+    y64 = np.array([1.0, np.nan, np.inf, -np.inf, 0.0])
+    y = y64.astype(np.float32)
+    assert checked(y, reference_of(y64)).passed
+    assert not checked(y, reference_of(y64), tolerance=Tolerance(nonfinite="forbid")).passed
+    for index, value in ((0, np.nan), (0, np.inf), (1, 1.0), (2, -np.inf), (3, np.inf), (2, 1e30), (4, np.nan)):
+        wrong = y.copy()
+        wrong[index] = value
+        assert not checked(wrong, reference_of(y64, ref_error=1e38)).passed, (index, value)
+
+
+def test_beyond_the_types_range_infinity_is_right() -> None:
+    y64 = np.array([1e39, -1e39, 1.0])
+    assert checked(np.array([np.inf, -np.inf, 1.0], np.float32), reference_of(y64)).passed
+    assert not checked(np.array([np.inf, np.inf, 1.0], np.float32), reference_of(y64)).passed
+    y16 = np.array([70000.0, 1.0])
+    assert checked(np.array([np.inf, 1.0], np.float16), reference_of(y16), "f16").passed
+
+
+def test_sixteen_bit_outputs_get_one_unit_in_the_last_place() -> None:
+    y64 = np.full(2000, 1.0)
+    assert checked(np.full(2000, 1 + 2.0**-10, np.float16), reference_of(y64), "f16").passed
+    assert not checked(np.full(2000, 1 + 2.0**-9, np.float16), reference_of(y64), "f16").passed
+    assert checked(bf16(np.full(2000, 1 + 2.0**-7)), reference_of(y64), "bf16").passed
+    assert not checked(bf16(np.full(2000, 1 + 2.0**-6)), reference_of(y64), "bf16").passed
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i16", "i32", "i64", "bool"])
+def test_integers_are_exact(dtype: str) -> None:
+    y64 = np.arange(5000).astype(np.int64) % 2
+    assert checked(y64, reference_of(y64), dtype).passed
+    y = y64.copy()
+    y[4321] ^= 1
+    found = checked(y, reference_of(y64), dtype)
+    assert not found.passed
+    assert "out0[4321]" in found.reason
+
+
+def test_strides_are_followed() -> None:
+    spec = TensorSpec("out0", (40, 30), (1, 40), "f32")
+    y64 = np.random.default_rng(2).standard_normal((40, 30))
+    outputs = SharedTensors([spec])
+    outputs.array(0)[...] = y64
+    assert check_outputs(outputs, reference_of(y64), Tolerance()).passed
+    outputs.array(0)[...] = y64.T.reshape(40, 30)
+    assert not check_outputs(outputs, reference_of(y64), Tolerance()).passed
+
+
+def test_several_outputs_find_their_own_references() -> None:
+    specs = [dense("out0", (3,), "i64"), dense("out1", (4,), "f32"), dense("out2", (5,), "f32")]
+    y64 = SharedTensors([dense("out0", (3,), "i64"), dense("out1", (4,), "f64"), dense("out2", (5,), "f64")])
+    d = SharedTensors([dense("out1", (4,), "f32"), dense("out2", (5,), "f32")])
+    outputs = SharedTensors(specs)
+    for index in range(3):
+        outputs.array(index)[...] = index + 1
+        y64.array(index)[...] = index + 1
+    for array in d.arrays():
+        array[...] = U
+    reference = Reference(y64, d, (0.0, 0.0, 0.0))
+    assert check_outputs(outputs, reference, Tolerance()).passed
+    outputs.array(2)[4] = 2.5
+    assert "out2[4]" in check_outputs(outputs, reference, Tolerance()).reason
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 9000), st.integers(0, 2**32), st.sampled_from(["f32", "f64", "f16"]), st.floats(0, 1e-3))
+def test_the_native_pass_agrees_with_numpy(size: int, seed: int, dtype: str, ref_error: float) -> None:
+    rng = np.random.default_rng(seed)
+    y64 = rng.standard_normal(size) * 10.0 ** rng.uniform(-4, 3, size)
+    kind = {"f32": np.float32, "f64": np.float64, "f16": np.float16}[dtype]
+    y = (y64 * (1 + rng.choice([0, 0, 0, 400, 600, 5000], size) * U)).astype(kind)
+    d = (U * np.abs(y64)).astype(np.float32)
+    error = np.abs(y.astype(np.float64) - y64)
+    limit = 512.0 * d.astype(np.float64) + 2.0**-126
+    if dtype == "f16":
+        limit += 2.0 ** (np.maximum(np.floor(np.log2(np.abs(y64))), -14) - 10)
+    beyond = int((error > limit).sum())
+    hard = int((error > np.maximum(limit, 16 * ref_error)).sum())
+    found = checked(y, reference_of(y64, d, ref_error), dtype)
+    assert found.passed == (hard == 0 and beyond <= size // 1000)
+    assert found.max_error == error.max()
+    assert found.relative_l2 == pytest.approx(np.linalg.norm(error) / np.linalg.norm(y64), rel=1e-9, abs=1e-15)
+
+
+def test_poison_left_over_is_named_as_unwritten() -> None:
+    y64 = np.ones((50, 3))
+    for variant in (0, 1):
+        outputs = SharedTensors([dense("out0", (50, 3), "f32")])
+        poison(outputs, variant)
+        outputs.array(0)[:40] = 1
+        found = check_outputs(outputs, reference_of(y64), Tolerance())
+        assert not found.passed
+        assert "out0[40, 0] was never written" in found.reason
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16", "i8", "i64", "bool"])
+def test_two_poisons_never_agree(dtype: str) -> None:
+    first, second = (SharedTensors([dense("out0", (3, 5), dtype)]) for _ in range(2))
+    poison(first, 0)
+    poison(second, 1)
+    assert not (first.array(0).view("u1") == second.array(0).view("u1")).all()
+    assert not same_bits(first, second)
+    for outputs in (first, second):
+        outputs.array(0)[...] = 1
+    assert same_bits(first, second)  # canaries differ, values do not
+
+
+def test_touched_slack_is_found() -> None:
+    specs = [dense("out0", (37, 61), "f32"), dense("out1", (1,), "i8")]
+    for variant in (0, 1):
+        outputs = SharedTensors(specs)
+        poison(outputs, variant)
+        for array in outputs.arrays():
+            array[...] = 0
+        assert damaged_slack(outputs, variant) is None
+        for index in range(2):
+            segment = outputs.segments[index]
+            begin = segment.data - segment.start
+            for at, words in ((begin - 1, "before the start"), (begin + segment.nbytes, "past the end")):
+                whole = outputs.bytes_of(index)
+                kept, whole[at] = whole[at], whole[at] ^ 1
+                assert damaged_slack(outputs, variant) == f"wrote {words} of out{index}"
+                whole[at] = kept
+
+
+def test_slack_around_inputs_differs_between_runs_and_values_stay() -> None:
+    inputs = SharedTensors([dense("in0", (37, 61), "f32")])
+    inputs.array(0)[...] = 7
+    end = inputs.segments[0].data - inputs.segments[0].start + inputs.segments[0].nbytes
+    poison_slack(inputs, 0)
+    first = inputs.bytes_of(0)[end]
+    poison_slack(inputs, 1)
+    assert inputs.bytes_of(0)[end] != first
+    assert (inputs.array(0) == 7).all()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i32"])
+@pytest.mark.parametrize("shape", [(20,), (300, 100)])
+def test_a_sample_sees_whether_the_batch_wrote(dtype: str, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(3)
+    y64 = rng.integers(-100, 100, shape) if dtype == "i32" else rng.standard_normal(shape)
+    reference = reference_of(y64)
+    outputs = SharedTensors([dense("out0", shape, dtype)])
+    outputs.array(0)[...] = y64
+    stale = Samples(outputs, rng)
+    assert not stale.check(reference, Tolerance()).passed
+    fresh = Samples(outputs, rng)
+    outputs.array(0)[...] = y64
+    assert fresh.check(reference, Tolerance()).passed
+    half = Samples(outputs, rng)
+    outputs.array(0)[: shape[0] // 2] = y64[: shape[0] // 2]
+    assert "timed batch" in half.check(reference, Tolerance()).reason

@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from evoforge.core import Candidate, Evaluation, Kind, Status, Target
+from evoforge.errors import UsageError
+from evoforge.evaluation.judge import Judge
+from evoforge.evaluation.tasks import load_task
+
+ADD = """
+import torch
+M = 37
+N = 61
+WORKLOADS = [{"name": "ragged"}, {"name": "wide", "M": 8, "N": 1024}]
+
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        return a + b
+
+def get_inputs():
+    return [torch.randn(M, N), torch.randn(M, N)]
+
+def get_init_inputs():
+    return []
+"""
+SCALE = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(7))
+
+    def forward(self, x):
+        return x * 2 * self.weight
+
+def get_inputs():
+    return [torch.randn(5, 7)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def candidate_of(source: str) -> Candidate:
+    return Candidate("cpp", source)
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory, one_thread: Target) -> Iterator[Judge]:
+    path = tmp_path_factory.mktemp("task") / "add.py"
+    path.write_text(ADD)
+    with Judge(load_task(str(path)), one_thread, seed=1, call_limit_s=0.5) as opened:
+        opened.open()
+        yield opened
+
+
+def without_noise(attempt: Callable[[], Evaluation]) -> Evaluation:
+    """A busy machine may make honest times look suspect; three times in a row it does not."""
+    for _ in range(3):
+        found = attempt()
+        if found.status is not Status.TIMING_SUSPECT:
+            break
+    return found
+
+
+def test_a_correct_kernel_is_timed_on_every_workload(judge: Judge, kernel: Callable[[str], str]) -> None:
+    found = without_noise(lambda: judge.trial(candidate_of(kernel("add")), {"CHUNK": 64}, wanted_facts=False))
+    assert found.status is Status.CORRECT, found.reason
+    assert [timing.workload for timing in found.timings] == ["ragged", "wide"]
+    for timing in found.timings:
+        assert len(timing.blocks) == 4
+        assert all(block.candidate_ms > 0 and block.eager_ms and block.compiled_ms is None for block in timing.blocks)
+    assert found.params == {"CHUNK": 64}
+    assert found.objective is not None
+    assert found.max_error is not None
+    assert found.max_error < 1e-6
+    assert found.seconds.keys() == {"build", "verify", "time"}
+    assert found.sandbox == "basic"
+    assert found.kind is Kind.TRIAL
+    assert found.flags == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("wrong", Status.WRONG, "expected"),
+        ("half", Status.WRONG, "never written"),
+        ("reads_slack", Status.WRONG, "out0[36, 60]"),
+        ("stale_workspace", Status.WRONG, "out0"),
+        ("syntax_error", Status.BUILD_ERROR, "kernel.cpp:3"),
+        ("no_entry", Status.LOAD_ERROR, "evo_run"),
+        ("constructor_exits", Status.SCREENED, "loaded"),
+        ("exits", Status.SCREENED, "_exit"),
+        ("endless_loop", Status.TIMEOUT, "time"),
+        ("segfault", Status.CRASH, "0x10"),
+        ("aborts", Status.CRASH, "Abort"),
+        ("throws", Status.CRASH, "int"),
+        ("stack_overflow", Status.CRASH, "stack"),
+        ("reports_error", Status.CRASH, "2"),
+        ("declines", Status.UNSUPPORTED, "domain"),
+        ("past_end", Status.OUT_OF_BOUNDS, "past the end of out0"),
+        ("before_start", Status.OUT_OF_BOUNDS, "before the start of out0"),
+        ("slack_past_end", Status.OUT_OF_BOUNDS, "past the end of out0"),
+        ("slack_before_start", Status.OUT_OF_BOUNDS, "before the start of out0"),
+        ("reads_past_end", Status.OUT_OF_BOUNDS, "in0"),
+        ("writes_input", Status.VIOLATION, "in0"),
+        ("flush_to_zero", Status.VIOLATION, "mode"),
+        ("memory_blow_up", Status.OUT_OF_MEMORY, "alloc"),
+    ],
+)
+def test_a_bad_kernel_gets_its_status_and_a_reason(
+    judge: Judge, kernel: Callable[[str], str], name: str, status: Status, said: str
+) -> None:
+    found = judge.trial(candidate_of(kernel(name)), {})
+    assert found.status is status, found.reason
+    assert said in found.reason
+    assert found.timings == ()
+    assert found.objective is None
+
+
+def test_the_judge_outlives_them_all(judge: Judge, kernel: Callable[[str], str]) -> None:
+    found = judge.verify(candidate_of(kernel("workspace")), {})
+    assert found.status is Status.UNMEASURED
+    assert found.timings == ()
+
+
+def test_parameters_outside_the_declaration_are_infeasible(judge: Judge, kernel: Callable[[str], str]) -> None:
+    assert judge.trial(candidate_of(kernel("add")), {"CHUNK": 5}).status is Status.INFEASIBLE
+    assert judge.trial(candidate_of(kernel("add")), {"OTHER": 4}).status is Status.INFEASIBLE
+    assert judge.trial(candidate_of("// evoforge: param\n"), {}).status is Status.INFEASIBLE
+
+
+def test_a_kernel_that_is_right_once_and_then_does_nothing_is_caught(judge: Judge) -> None:
+    lazy = """
+#include "evoforge.h"
+extern "C" int evo_run(const evo_call* call) {
+    static int calls;
+    if (calls++ > 8) return 0;
+    const int64_t n = EVO_SIZE(in0, 0) * EVO_SIZE(in0, 1);
+    for (int64_t i = 0; i < n; i++) EVO_OUT(float, 0)[i] = EVO_IN(float, 0)[i] + EVO_IN(float, 1)[i];
+    return 0;
+}
+"""
+    found = judge.trial(candidate_of(lazy), {})
+    assert found.status is Status.WRONG
+    assert "timed batch" in found.reason
+
+
+def test_too_fast_for_physics_is_quarantined(judge: Judge, kernel: Callable[[str], str]) -> None:
+    judge.set_bounds({"ragged": 1e6, "wide": None})
+    try:
+        found = without_noise(lambda: judge.trial(candidate_of(kernel("add")), {}, wanted_facts=False))
+    finally:
+        judge.set_bounds({})
+    assert found.status is Status.QUARANTINED
+    assert "ragged" in found.reason
+    assert found.timings
+
+
+def test_a_kernel_far_below_what_it_must_beat_is_pruned(judge: Judge, kernel: Callable[[str], str]) -> None:
+    found = judge.trial(candidate_of(kernel("add")), {}, prune_below=30.0)
+    assert found.status is Status.PRUNED
+    assert found.timings
+    assert not found.facts
+    kept = without_noise(lambda: judge.trial(candidate_of(kernel("add")), {}, prune_below=-30.0, wanted_facts=False))
+    assert kept.status is Status.CORRECT
+
+
+def test_facts_come_with_a_trial(judge: Judge, kernel: Callable[[str], str]) -> None:
+    found = without_noise(lambda: judge.trial(candidate_of(kernel("add")), {}))
+    assert found.status is Status.CORRECT
+    assert found.facts
+    assert "facts" in found.seconds
+
+
+def test_baselines_are_chosen_and_a_confirmation_uses_fresh_processes(
+    judge: Judge, kernel: Callable[[str], str]
+) -> None:
+    assert judge.wait_compiled(300.0) == judge.compiled_state() == "ready"
+    chosen = judge.choose_baseline("best", blocks=3)
+    for name, side in chosen.items():
+        times = judge.baseline_ms[name]
+        assert times[side] == min(value for value in times.values() if value is not None)
+        assert len(times) == 2
+    assert judge.choose_baseline("eager", blocks=1) == {"ragged": "eager", "wide": "eager"}
+    assert 0 <= judge.aa_margin() < float("inf")
+    found = without_noise(
+        lambda: judge.confirm(
+            candidate_of(kernel("workspace")), {}, processes=3, sides=("eager", "compiled"), kind=Kind.BENCH
+        )
+    )
+    assert found.status is Status.CORRECT, found.reason
+    assert found.kind is Kind.BENCH
+    for timing in found.timings:
+        assert [block.process for block in timing.blocks] == [0, 0, 1, 1, 2, 2]
+        assert all(block.eager_ms and block.compiled_ms for block in timing.blocks)
+    assert judge.confirm(candidate_of(kernel("wrong")), {}).status is Status.WRONG
+    with pytest.raises(UsageError, match="best, eager or compiled"):
+        judge.choose_baseline("fastest")
+
+
+def test_builds_are_for_every_workload(judge: Judge, kernel: Callable[[str], str]) -> None:
+    built = judge.build(candidate_of(kernel("add")), {"CHUNK": 4})
+    assert built.keys() == {"ragged", "wide"}
+    assert len({item.library_path for item in built.values()}) == 2
+
+
+def test_weights_reach_the_kernel_and_packing_is_flagged(
+    one_thread: Target, kernel: Callable[[str], str], tmp_path: Path
+) -> None:
+    path = tmp_path / "scale.py"
+    path.write_text(SCALE)
+    with Judge(load_task(str(path)), one_thread, seed=3) as judge:
+        judge.open()
+        found = judge.verify(candidate_of(kernel("packed")), {})
+        assert found.status is Status.UNMEASURED, found.reason
+        assert found.flags == ("prepacked",)
+        assert judge.verify(candidate_of(kernel("repacks")), {}).status is Status.VIOLATION
+        assert judge.busy_seconds > 0
+
+
+def test_nothing_is_left_when_the_judge_closes(one_thread: Target, tmp_path: Path) -> None:
+    path = tmp_path / "scale.py"
+    path.write_text(SCALE)
+    me = psutil.Process()
+    before = {child.pid for child in me.children(recursive=True)}
+    with pytest.raises(KeyboardInterrupt), Judge(load_task(str(path)), one_thread, seed=3) as judge:
+        judge.open()
+        assert {child.pid for child in me.children(recursive=True)} - before
+        raise KeyboardInterrupt
+    deadline = time.monotonic() + 5
+    while {child.pid for child in me.children(recursive=True)} - before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not {child.pid for child in me.children(recursive=True)} - before
+    assert os.getpid() == me.pid
+
+
+def test_dead_workers_are_a_harness_error_and_come_back(judge: Judge, kernel: Callable[[str], str]) -> None:
+    for child in psutil.Process().children():
+        if any("worker_main" in word for word in child.cmdline()):
+            child.kill()
+    candidate = candidate_of(kernel("workspace"))
+    assert judge.trial(candidate, {}, wanted_facts=False).status is Status.HARNESS_ERROR
+    assert without_noise(lambda: judge.trial(candidate, {}, wanted_facts=False)).status is Status.CORRECT
+    assert judge.confirm(candidate, {}, processes=1).status is Status.HARNESS_ERROR
+    assert without_noise(lambda: judge.confirm(candidate, {}, processes=1)).status is Status.CORRECT
+
+
+def test_an_unknown_sandbox_is_refused(one_thread: Target, tmp_path: Path) -> None:
+    path = tmp_path / "scale.py"
+    path.write_text(SCALE)
+    with pytest.raises(UsageError, match="strict"):
+        Judge(load_task(str(path)), one_thread, seed=0, sandbox="total")

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evoforge.core import Signature, Status, TensorSpec
+from evoforge.evaluation.build import Builder
+from evoforge.evaluation.runner import KernelFault, Runner
+from evoforge.evaluation.shared import SharedTensors
+from evoforge.evaluation.targets import find_compiler
+from evoforge.paths import include_dir
+
+Outputs = tuple[SharedTensors, SharedTensors]
+HEAD = '#include "evoforge.h"\n'
+
+
+def unscreened(folder: Path, text: str) -> Path:
+    """A library that the screen would have stopped."""
+    (folder / "kernel.cpp").write_text(text)
+    sizes = [f"-DEVO_SIZE_in0_{dim}={size}" for dim, size in enumerate((37, 61))]
+    command = [find_compiler(), "-std=gnu++17", "-O1", "-fPIC", "-shared", "-fopenmp", f"-I{include_dir()}", *sizes]
+    library = folder / "kernel.so"
+    subprocess.run([*command, str(folder / "kernel.cpp"), "-o", str(library)], check=True, capture_output=True)
+    return library
+
+
+@pytest.fixture
+def start(
+    builder: Builder, kernel: Callable[[str], str], add_signature: Signature, add_sets: list[SharedTensors],
+    add_outputs: Outputs,
+) -> Callable[..., Runner]:  # fmt: skip
+    def started(library: str | Path, sandbox: str = "basic", timeout_s: float = 10.0) -> Runner:
+        path = library
+        if isinstance(library, str):
+            path = builder.build(kernel(library), {"CHUNK": 16}, add_signature).library_path or Path()
+        return Runner(
+            Path(path), add_signature, constants=None, sets=add_sets, outputs=add_outputs, threads=1, sandbox=sandbox,
+            timeout_s=timeout_s,
+        )  # fmt: skip
+
+    return started
+
+
+def gone(pid: int) -> bool:
+    """Whether the process ended; one that only waits to be reaped has."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return True
+
+
+def test_calls_rotate_through_sets_and_buffers(
+    start: Callable[..., Runner], add_sets: Sequence[SharedTensors], add_outputs: Outputs
+) -> None:
+    expected = [inputs.array(0) + inputs.array(1) for inputs in add_sets]
+    with start("add") as runner:
+        assert runner.run(5, 1) > 0  # sets 1 2 0 1 2, buffers 0 1 0 1 0
+        np.testing.assert_array_equal(add_outputs[0].array(0), expected[2])
+        np.testing.assert_array_equal(add_outputs[1].array(0), expected[1])
+        runner.run(1, 0, buffer=1)
+        np.testing.assert_array_equal(add_outputs[0].array(0), expected[2])
+        np.testing.assert_array_equal(add_outputs[1].array(0), expected[0])
+        add_outputs[0].array(0)[...] = -1
+        assert runner.empty() > 0
+        assert (add_outputs[0].array(0) == -1).all()
+
+
+@pytest.mark.parametrize("sandbox", ["none", "basic"])
+def test_the_level_reached_is_told(start: Callable[..., Runner], sandbox: str) -> None:
+    with start("add", sandbox) as runner:
+        assert runner.sandbox_level == sandbox
+        runner.run(1, 0)
+
+
+def test_strict_reaches_strict_or_says_basic(start: Callable[..., Runner], add_outputs: Outputs) -> None:
+    with start("add", "strict") as runner:
+        assert runner.sandbox_level in ("basic", "strict")
+        runner.run(2, 0)
+
+
+def test_the_workspace_is_filled_as_asked(
+    start: Callable[..., Runner], add_sets: Sequence[SharedTensors], add_outputs: Outputs
+) -> None:
+    expected = add_sets[0].array(0) + add_sets[0].array(1)
+    with start("workspace") as runner:
+        assert runner.info.workspace_bytes == expected.nbytes
+        runner.run(1, 0, fill=0xFF)
+        np.testing.assert_array_equal(add_outputs[0].array(0), expected)
+    with start("stale_workspace") as runner:
+        runner.run(1, 0, fill=0)
+        np.testing.assert_array_equal(add_outputs[0].array(0), expected)
+        runner.run(1, 0, fill=0xFF)
+        assert np.isnan(add_outputs[0].array(0)).all()
+
+
+@pytest.mark.parametrize(("name", "status"), [("packed", None), ("repacks", Status.VIOLATION)])
+def test_weights_are_packed_once_and_then_only_read(
+    builder: Builder, kernel: Callable[[str], str], name: str, status: Status | None
+) -> None:
+    signature = Signature(
+        (TensorSpec("in0", (5, 7), (7, 1), "f32"),), (TensorSpec("cst0", (7,), (1,), "f32"),),
+        (TensorSpec("out0", (5, 7), (7, 1), "f32"),),
+    )  # fmt: skip
+    inputs, constants = SharedTensors(signature.inputs), SharedTensors(signature.constants)
+    outputs = (SharedTensors(signature.outputs), SharedTensors(signature.outputs))
+    inputs.array(0)[...] = 3
+    constants.array(0)[...] = np.arange(7)
+    library = builder.build(kernel(name), {}, signature).library_path
+    assert library is not None
+    with Runner(library, signature, constants=constants, sets=[inputs], outputs=outputs, threads=1) as runner:
+        assert runner.info.packed_bytes == 28
+        if status is None:
+            runner.run(2, 0)
+            np.testing.assert_array_equal(outputs[1].array(0), np.tile(6.0 * np.arange(7), (5, 1)))
+        else:
+            with pytest.raises(KernelFault) as caught:
+                runner.run(1, 0)
+            assert caught.value.status is status
+            assert "packed" in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("past_end", Status.OUT_OF_BOUNDS, "past the end of out0"),
+        ("before_start", Status.OUT_OF_BOUNDS, "before the start of out0"),
+        ("reads_past_end", Status.OUT_OF_BOUNDS, "read 4096 bytes past the end of in0"),
+        ("writes_input", Status.VIOLATION, "in0"),
+        ("flush_to_zero", Status.VIOLATION, "mode"),
+        ("segfault", Status.CRASH, "0x10"),
+        ("stack_overflow", Status.CRASH, "stack overflow"),
+        ("aborts", Status.CRASH, "Abort"),
+        ("throws", Status.CRASH, "instance of 'int'"),
+        ("reports_error", Status.CRASH, "returned 2"),
+        ("declines", Status.UNSUPPORTED, "returned 1"),
+        ("memory_blow_up", Status.OUT_OF_MEMORY, "bad_alloc"),
+        ("endless_loop", Status.TIMEOUT, "time"),
+        ("no_entry", Status.LOAD_ERROR, "evo_run"),
+    ],
+)
+def test_every_way_to_fail_has_its_status(start: Callable[..., Runner], name: str, status: Status, said: str) -> None:
+    pid = 0
+    with pytest.raises(KernelFault) as caught, start(name) as runner:
+        pid = runner.pid
+        runner.run(1, 0, timeout_s=0.5)
+    assert caught.value.status is status
+    assert said in caught.value.reason
+    assert pid == 0 or gone(pid)
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+ENDS = {
+    "at load": "__attribute__((constructor)) static void f() { _exit(0); }\n"
+    'extern "C" int evo_run(const evo_call*) { return 0; }',
+    "in a call": 'extern "C" int evo_run(const evo_call*) { _exit(0); }',
+    "exit in a call": 'extern "C" int evo_run(const evo_call*) { exit(0); }',
+    "kill": 'extern "C" int evo_run(const evo_call*) { for (int i = 3; i < 1024; i++) close(i); return 0; }',
+}
+
+
+@pytest.mark.parametrize(("how", "status"), [
+    ("at load", Status.LOAD_ERROR), ("in a call", Status.VIOLATION), ("exit in a call", Status.VIOLATION),
+    ("kill", Status.VIOLATION),
+])  # fmt: skip
+def test_what_the_screen_stops_is_stopped_again(
+    start: Callable[..., Runner], tmp_path: Path, how: str, status: Status
+) -> None:
+    library = unscreened(tmp_path, HEAD + "#include <stdlib.h>\n#include <unistd.h>\n" + ENDS[how])
+    with pytest.raises(KernelFault) as caught, start(library) as runner:
+        runner.run(1, 0, timeout_s=2.0)
+    assert caught.value.status is status
+
+
+def test_the_sandbox_denies_processes_sockets_and_writing(
+    start: Callable[..., Runner], tmp_path: Path, add_outputs: Outputs
+) -> None:
+    target = tmp_path / "written"
+    text = f"""
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <unistd.h>
+extern "C" int evo_run(const evo_call* call) {{
+    float* out = EVO_OUT(float, 0);
+    int at = 0;
+#define TRY(call) do {{ errno = 0; long got = (call); out[at++] = got < 0 ? errno : 0; }} while (0)
+    TRY(fork());
+    TRY(socket(AF_INET, SOCK_STREAM, 0));
+    TRY(open("{target}", O_WRONLY | O_CREAT, 0600));
+    TRY(execl("/bin/true", "true", nullptr));
+    TRY(ptrace(PTRACE_TRACEME, 0, 0, 0));
+    TRY(kill(getppid(), 0));
+    TRY(open("/proc/self/mem", O_RDWR));
+    return 0;
+}}
+"""
+    library = unscreened(tmp_path, HEAD + text)
+    with start(library) as runner:
+        runner.run(1, 0)
+    assert (add_outputs[0].array(0)[0, :7] != 0).all()
+    assert not target.exists()
+
+
+def test_what_a_kernel_prints_changes_nothing(start: Callable[..., Runner], add_outputs: Outputs) -> None:
+    with start("prints") as runner:
+        for _ in range(3):
+            runner.run(1, 0, timeout_s=5.0)
+
+
+def test_a_runner_leaves_neither_process_nor_descriptor(start: Callable[..., Runner]) -> None:
+    start("add").close()
+    before = open_files()
+    runner = start("add")
+    pid = runner.pid
+    runner.close()
+    runner.close()
+    assert gone(pid)
+    with contextlib.suppress(KernelFault):
+        start("no_entry")
+    assert open_files() == before
+
+
+def test_a_runner_dies_with_the_judge(builder: Builder, kernel: Callable[[str], str], add_signature: Signature) -> None:
+    library = builder.build(kernel("endless_loop"), {}, add_signature).library_path
+    script = f"""
+import os, threading
+from pathlib import Path
+from evoforge.core import Signature
+from evoforge.evaluation.runner import Runner
+from evoforge.evaluation.shared import SharedTensors
+s = Signature.from_json({add_signature.to_json()!r})
+outputs = (SharedTensors(s.outputs), SharedTensors(s.outputs))
+runner = Runner(Path({str(library)!r}), s, constants=None, sets=[SharedTensors(s.inputs)], outputs=outputs, threads=1)
+print(runner.pid, flush=True)
+runner.run(1, 0, timeout_s=60)
+"""
+    judge = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert judge.stdout is not None
+    with judge.stdout:
+        pid = int(judge.stdout.readline())
+    assert not gone(pid)
+    judge.send_signal(signal.SIGKILL)
+    judge.wait()
+    deadline = time.monotonic() + 5
+    while not gone(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert gone(pid)

@@ -1,0 +1,198 @@
+"""What capture makes of a module: stages, indices, names; and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
+from evoforge.lowering.capture import capture_graph
+from evoforge.lowering.index import plain_axis
+from evoforge.lowering.ir import FloorDiv, Graph, Mod, loads, rewrite
+
+
+class Call(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*inputs)
+
+
+def graph_of(function: Callable[..., Any], *inputs: Any) -> Graph:
+    return capture_graph(Call(function).eval(), list(inputs))
+
+
+def forms(graph: Graph) -> list[tuple[str, str | None, tuple[int, ...], tuple[int, ...]]]:
+    """(kind, monoid, sizes, reduced sizes) per stage."""
+    return [
+        (s.kind, s.monoid, tuple(a.extent for a in s.axes), tuple(a.extent for a in s.reduction)) for s in graph.stages
+    ]
+
+
+def broken_indices(graph: Graph) -> list[Any]:
+    """Quotients and remainders anywhere in the graph."""
+    found: list[Any] = []
+
+    def visit(node: Any) -> Any:
+        if isinstance(node, FloorDiv | Mod):
+            found.append(node)
+        return node
+
+    for stage in graph.stages:
+        rewrite(stage.body, visit)
+    return found
+
+
+def test_residual_rms_norm_is_a_chain_of_plain_stages() -> None:
+    def model(x: torch.Tensor, r: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = x + r
+        return F.rms_norm(h, (8,), eps=1e-6), h
+
+    graph = graph_of(model, torch.randn(4, 8), torch.randn(4, 8))
+    assert forms(graph) == [
+        ("map", None, (4, 8), ()),
+        ("reduce", "sum", (4,), (8,)),
+        ("map", None, (4,), ()),
+        ("map", None, (4, 8), ()),
+    ]
+    assert graph.stages[0].outputs == ("out1",)  # the sum is written once and read from the output
+    assert graph.stages[-1].outputs == ("out0",)
+    assert all(plain_axis(index) for stage in graph.stages for load in loads(stage.body) for index in load.index)
+
+
+def test_layer_norm_takes_two_passes() -> None:
+    graph = capture_graph(nn.LayerNorm(8).eval(), [torch.randn(2, 3, 8)])
+    assert [f[1] for f in forms(graph)] == ["sum", None, "sum", None, None]
+    assert graph.names("cst") == ["cst0", "cst1"]
+
+
+def test_group_norm_reduces_over_several_axes_without_quotients() -> None:
+    graph = capture_graph(nn.GroupNorm(2, 6).eval(), [torch.randn(2, 6, 4, 5)])
+    assert forms(graph)[0] == ("reduce", "sum", (2, 2), (3, 4, 5))
+    statistics = Graph(graph.tensors, graph.stages[:-1])
+    assert not broken_indices(statistics)
+
+
+def test_flattening_splits_the_axes_of_what_reads_it() -> None:
+    graph = graph_of(lambda x: (x.flatten(1).relu().sum(1), x), torch.randn(2, 3, 4, 5))
+    assert ("reduce", "sum", (2,), (3, 4, 5)) in forms(graph)
+    assert not broken_indices(graph)
+
+
+def test_views_cost_no_stage() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x.permute(2, 0, 1)[1:, None].expand(-1, 3, -1, -1).squeeze(0).transpose(0, 1).flip(0).exp()
+
+    assert len(graph_of(model, torch.randn(3, 4, 5)).stages) == 1
+
+
+def test_outputs_that_are_inputs_views_or_repeated_get_copies() -> None:
+    graph = graph_of(lambda x: (x, x.t(), (y := x + 1), y), torch.randn(3, 4))
+    assert [graph.tensors[name].shape for name in graph.names("out")] == [(3, 4), (4, 3), (3, 4), (3, 4)]
+    sources = {stage.outputs[0]: {load.tensor for load in loads(stage.body)} for stage in graph.stages}
+    assert sources == {"out0": {"in0"}, "out1": {"in0"}, "out2": {"in0"}, "out3": {"out2"}}
+
+
+def test_a_reduction_writes_its_output_with_kept_dimensions_itself() -> None:
+    graph = graph_of(lambda x: x.max(1, keepdim=True), torch.randn(3, 4))
+    assert forms(graph) == [("reduce", "argmax", (3, 1), (4,))]
+    assert graph.stages[0].outputs == ("out0", "out1")
+    assert graph.tensors["out1"].dtype == "i64"
+
+
+def test_a_maximum_whose_position_is_unused_is_a_plain_maximum() -> None:
+    assert forms(graph_of(lambda x: x.max(1)[0], torch.randn(3, 4))) == [("reduce", "max", (3,), (4,))]
+
+
+def test_identical_computations_are_shared_and_dead_ones_dropped() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        unused = x.exp().sum()
+        return (x.sin() * 2 + x.sin()) + 0 * unused.shape[0:].numel()
+
+    graph = graph_of(model, torch.randn(3, 4))
+    origins = [stage.origin for stage in graph.stages]
+    assert origins.count("aten.sin.default") == 1
+    assert "aten.exp.default" not in origins
+
+
+def test_sixteen_bit_floats_are_kept_in_f32_until_the_outputs() -> None:
+    graph = graph_of(lambda x, y: ((x * y).sum(1) + 1, x.exp()), torch.randn(3, 4).half(), torch.randn(3, 4).half())
+    assert {t.dtype for t in graph.tensors.values() if t.kind == "tmp"} == {"f32"}
+    assert {t.dtype for t in graph.tensors.values() if t.kind != "tmp"} == {"f16"}
+
+
+def test_constants_are_parameters_then_buffers_with_their_strides() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("shift", torch.zeros(5), persistent=False)
+            self.weight = nn.Parameter(torch.ones(4, 5).t())
+            self.tied = self.weight
+
+        def forward(self, x: torch.Tensor, scale: float) -> torch.Tensor:
+            return (x @ self.weight + x @ self.tied) * scale + self.shift[:4]
+
+    graph = capture_graph(Model().eval(), [torch.randn(3, 10)[:, ::2], 0.5])
+    assert [graph.tensors[name].shape for name in graph.names("cst")] == [(5, 4), (5,)]
+    assert graph.tensors["cst0"].stride == (1, 5)
+    assert graph.tensors["in0"].stride == (10, 2)
+    assert [s.monoid for s in graph.stages].count("sum") == 1
+
+
+def test_convolution_guards_only_where_the_window_leaves_the_input() -> None:
+    def guards(padding: int) -> int:
+        graph = capture_graph(nn.Conv2d(2, 3, 3, padding=padding, bias=False).eval(), [torch.randn(1, 2, 6, 6)])
+        return sum(len(load.guards) for stage in graph.stages for load in loads(stage.body))
+
+    assert guards(0) == 0
+    assert guards(1) == 4
+
+
+def branching(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        return x
+    return -x
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], type[EvoforgeError], str]] = {
+    "operators": (lambda x: (x.sort()[0], x.topk(2)[0]), UnsupportedError, r"aten\.sort.*aten\.topk"),
+    "own_name": (lambda x: torch.erfc(x), UnsupportedError, r"aten\.erfc"),
+    "complex": (lambda x: torch.fft.fft(x).abs(), UnsupportedError, "fft"),
+    "random": (lambda x: x + torch.rand_like(x), UnsupportedError, r"aten\.rand_like"),
+    "in_place": (lambda x: x.mul_(2), UnsupportedError, "without side effects"),
+    "branch": (branching, TaskError, r"static control flow.*test_capture\.py:\d+: `if x\.sum\(\) > 0:`"),
+    "shape": (lambda x: x[x > 0], TaskError, "static control flow and shapes"),
+    "number": (lambda x: x * x.sum().item(), TaskError, "static control flow"),
+    "nothing": (lambda x: None, TaskError, "at least one tensor"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refuses_by_name(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    function, error, message = REFUSED[case]
+    with pytest.raises(error, match=message):
+        graph_of(function, torch.randn(3, 4))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_refuses_training_behaviour_and_large_baked_constants() -> None:
+    with pytest.raises(UnsupportedError, match=r"buffer mutation of (running_mean|num_batches_tracked)"):
+        capture_graph(nn.BatchNorm1d(4).train(), [torch.randn(3, 4)])
+    large = torch.randn(100)
+    with pytest.raises(UnsupportedError, match="register_buffer"):
+        graph_of(lambda x: x * large, torch.randn(3, 100))
+    with pytest.raises(UnsupportedError, match="complex64"):
+        graph_of(lambda x: x, torch.randn(3).to(torch.complex64))
+
+
+def test_padding_values_are_minus_infinity_for_maxima() -> None:
+    graph = graph_of(lambda x: F.max_pool2d(x, 3, 2, 1), torch.randn(1, 2, 6, 6))
+    assert {load.other for stage in graph.stages for load in loads(stage.body)} == {-math.inf}

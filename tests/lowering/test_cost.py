@@ -1,0 +1,114 @@
+"""Operation counts and shrunken workloads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+from evoforge.core import Signature, TensorSpec
+from evoforge.lowering.capture import capture_graph
+from evoforge.lowering.cost import flops, trace_signature
+from evoforge.lowering.ir import Graph
+
+KIB = 1024
+
+
+class Call(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*inputs)
+
+
+def graph_of(function: Callable[..., Any] | nn.Module, *inputs: Any) -> Graph:
+    model = function if isinstance(function, nn.Module) else Call(function)
+    return capture_graph(model.eval(), list(inputs))
+
+
+def signature_of(graph: Graph) -> Signature:
+    def specs(kind: str) -> tuple[TensorSpec, ...]:
+        found = [graph.tensors[name] for name in graph.names(kind)]
+        return tuple(TensorSpec(t.name, t.shape, t.stride, t.dtype) for t in found)
+
+    return Signature(specs("in"), specs("cst"), specs("out"))
+
+
+def test_a_product_counts_a_multiplication_and_an_addition_per_point() -> None:
+    assert flops(graph_of(torch.matmul, torch.randn(8, 16), torch.randn(16, 4))) == {"f32": 2 * 8 * 16 * 4}
+
+
+def test_repeated_subexpressions_count_once_and_integers_not_at_all() -> None:
+    assert flops(graph_of(lambda x: x**4, torch.randn(10))) == {"f32": 20}  # x², then its square
+    assert flops(graph_of(lambda a: a * 2 + 1, torch.arange(10))) == {}
+    assert flops(graph_of(lambda x: x.exp(), torch.randn(10).double())) == {"f64": 10}
+
+
+def test_padding_and_the_holes_of_a_transposed_convolution_cost_nothing() -> None:
+    x = torch.randn(1, 2, 8, 8)
+    padded = flops(graph_of(nn.Conv2d(2, 3, 3, padding=1, bias=False), x))["f32"]
+    inside = sum(min(p + 1, 7) - max(p - 1, 0) + 1 for p in range(8))  # rows of the window that exist, summed
+    assert math.isclose(padded, 2 * 2 * 3 * inside**2)
+    strided = flops(graph_of(nn.ConvTranspose2d(2, 3, 2, stride=2, bias=False), x))["f32"]
+    assert math.isclose(strided, 2 * 2 * 3 * 16 * 16)  # every output sees one input place per channel
+
+
+def test_small_workloads_stay_as_they_are() -> None:
+    graph = graph_of(lambda x: x.softmax(-1), torch.randn(8, 16))
+    assert trace_signature(graph, signature_of(graph), 64 * KIB) == signature_of(graph)
+
+
+def test_batch_shrinks_and_rows_keep_their_length() -> None:
+    graph = graph_of(nn.LayerNorm(256), torch.randn(16, 64, 256))
+    small = trace_signature(graph, signature_of(graph), 64 * KIB)
+    assert small is not None
+    (x,), (weight, _), (y,) = small.inputs, small.constants, small.outputs
+    assert x.shape == y.shape
+    assert weight.shape == (256,)
+    assert x.shape[-1] == 256
+    assert min(x.shape) >= 4
+    assert 64 * KIB <= x.nbytes <= 128 * KIB
+    assert x.stride == (x.shape[1] * 256, 256, 1)
+
+
+def test_reduced_and_indexed_dimensions_keep_their_size_beside_a_batch() -> None:
+    graph = graph_of(F.embedding, torch.randint(0, 500, (512, 8)), torch.randn(500, 32))
+    small = trace_signature(graph, signature_of(graph), 32 * KIB)
+    assert small is not None
+    assert small.inputs[1].shape[0] == 500
+    assert small.inputs[0].shape[0] < 512
+    assert small.outputs[0].shape == (*small.inputs[0].shape, small.inputs[1].shape[1])
+
+    graph = graph_of(lambda x: x.softmax(0), torch.randn(512, 256))
+    small = trace_signature(graph, signature_of(graph), 32 * KIB)
+    assert small is not None
+    assert small.inputs[0].shape == (512, 32)
+
+
+def test_a_full_reduction_may_shrink_what_it_reduces() -> None:
+    graph = graph_of(lambda x, y: F.mse_loss(x, y), torch.randn(512, 256), torch.randn(512, 256))
+    small = trace_signature(graph, signature_of(graph), 32 * KIB)
+    assert small is not None
+    assert small.inputs[0].shape == small.inputs[1].shape
+    assert small.inputs[0].nbytes == 64 * KIB
+
+
+def test_the_order_of_dimensions_in_memory_survives() -> None:
+    turned = torch.randn(256, 512).t()
+    graph = graph_of(lambda x: x.sum(-1), turned)
+    small = trace_signature(graph, signature_of(graph), 32 * KIB)
+    assert small is not None
+    (x,) = small.inputs
+    assert x.shape[1] == 256
+    assert x.stride == (1, x.shape[0])
+
+
+def test_none_where_nothing_may_shrink() -> None:
+    graph = graph_of(lambda x: x.flip(0), torch.randn(1 << 16))
+    assert trace_signature(graph, signature_of(graph), KIB) is None
