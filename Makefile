@@ -1,8 +1,8 @@
 # Two commands: `make demo` and `make test`. Each makes .venv, installs into it and runs.
 # PYTHON=python3.12 chooses the interpreter; PIP_* environment variables (PIP_INDEX_URL,
 # PIP_EXTRA_INDEX_URL, …) reach pip as they are; PIP_ARGS adds options.
-# On a machine without a GPU, PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
-# saves the download of the CUDA libraries.
+# On a machine without a GPU, point PIP_EXTRA_INDEX_URL at PyTorch's CPU wheels: it saves the
+# download of the CUDA libraries.
 
 PYTHON ?= python3
 VENV ?= .venv

@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ __all__ = [
     "params_text",
     "speedup_text",
     "table",
+    "working",
 ]
 
 EXIT_MISUSE = 2
@@ -71,6 +73,12 @@ def console(*, stderr: bool = False) -> Console:
     if not made.is_terminal:
         made = Console(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
     return made
+
+
+def working(text: str) -> AbstractContextManager[object]:
+    """Shows on stderr that something is going on, where a terminal is watched."""
+    out = console(stderr=True)
+    return out.status(text, spinner="dots") if out.is_terminal else nullcontext()
 
 
 Column = tuple[str, Callable[[Mapping[str, Any]], str]]

@@ -34,7 +34,7 @@ def evaluate(
     Is it correct, how fast is it, which cell is it in? Exits 0 if the kernel is correct, else 1.
     """
     from evoforge.campaign import evaluate_kernel
-    from evoforge.cli._output import emit
+    from evoforge.cli._output import emit, working
     from evoforge.core import Status
     from evoforge.evaluation.tasks import load_task, parse_set
 
@@ -43,7 +43,8 @@ def evaluate(
     overrides = dict(parse_set(word) for word in set_ or ())
     loaded = load_task(task, overrides, tuple(input_ or ()))
     values = dict(_param(word) for word in param or ())
-    evaluation, cell = evaluate_kernel(kernel, loaded, target, params=values, seed=seed)
+    with working(f"judging {kernel.name} against {loaded.name}"):
+        evaluation, cell = evaluate_kernel(kernel, loaded, target, params=values, seed=seed)
     report = _report(evaluation, cell)
     if as_json:
         emit(report)

@@ -46,11 +46,12 @@ def targets(
 
     Ceilings are measured once, in a few seconds, and kept in the cache.
     """
-    from evoforge.cli._output import emit
+    from evoforge.cli._output import emit, working
     from evoforge.evaluation.ceilings import measure_ceilings
     from evoforge.evaluation.targets import known_targets, resolve_target
 
-    found = [measure_ceilings(target) for target in ([resolve_target(spec)] if spec else known_targets())]
+    with working("measuring ceilings"):
+        found = [measure_ceilings(target) for target in ([resolve_target(spec)] if spec else known_targets())]
     if as_json:
         emit({"targets": [_row(target) for target in found]})
         return

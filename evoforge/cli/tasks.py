@@ -23,19 +23,18 @@ def check(
     It must accept its own answers and reject wrong ones. Exits 1 if it is unfit.
     """
     from evoforge.campaign import check_task
-    from evoforge.cli._output import emit
+    from evoforge.cli._output import emit, working
     from evoforge.evaluation.tasks import load_task, parse_set
 
     loaded = load_task(task, dict(parse_set(word) for word in set_ or ()), tuple(input_ or ()))
-    found = check_task(loaded, target)
+    with working(f"checking {loaded.name}"):
+        found = check_task(loaded, target)
     fit = bool(found["fit"])
     if as_json:
         emit(found)
         return 0 if fit else 1
     for row in found["checks"]:
-        held = row["passed"] == row["should_pass"]
-        said = f"{row['name']} {'pass' if row['passed'] else 'are rejected'}"
-        print(f"{'ok ' if held else 'BAD'} {row['workload']}, {row['output']}: {said}")
+        print(f"{'ok ' if row['ok'] else 'BAD'} {row['workload']}: {row['check']}")
     print(f"{loaded.name} is {'fit to be searched' if fit else 'unfit: ' + str(found['reason'])}")
     if found.get("uncovered"):
         print(f"kernels can be judged but not generated: {found['uncovered']}")

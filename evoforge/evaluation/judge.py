@@ -32,6 +32,7 @@ from evoforge.evaluation.worker import ReferenceWorker
 __all__ = ["Judge"]
 
 _AA_GROUPS = 5
+_RESERVE_USES = 32
 
 
 class Judge:
@@ -70,7 +71,7 @@ class Judge:
         self._stand = Stand(
             task=task, target=target, sandbox=sandbox, threads=self._threads,
             builder=Builder(target, sandbox=sandbox, busy=self._busy), baselines=self._baselines, busy=self._busy,
-            rng=self._rng, draw_unseen=self._draw_unseen, call_limit_s=call_limit_s,
+            rng=self._rng, unseen=self._unseen, call_limit_s=call_limit_s,
             baseline={workload.name: "eager" for workload in task.workloads},
         )  # fmt: skip
 
@@ -264,13 +265,24 @@ class Judge:
             for material in self._stand.materials.values():
                 widen_pool(self._live_reference(), material, self.task.tolerance, self._rng)
 
-    def _draw_unseen(self, name: str) -> Known:
-        """A new secret set with its reference; a dead reference process is started again for the next."""
-        reference = self._live_reference()
+    def _unseen(self, name: str, candidate: str) -> Known:
+        """A secret set that `candidate` has not met; a dead reference process is started again for the next."""
+        material, reference = self._stand.materials[name], self._live_reference()
+        if (
+            material.reserve
+            and candidate not in material.reserve_seen_by
+            and len(material.reserve_seen_by) < _RESERVE_USES
+        ):
+            material.reserve_seen_by.add(candidate)
+            return material.reserve
         try:
             with self._busy.working():
-                return draw_known(reference, name, self._rng)
+                known = draw_known(reference, name, self._rng)
         except WorkerError:
             reference.close()
             self._reference = self._new_reference()
             raise
+        if material.reserve:
+            material.reserve.close()
+        material.reserve, material.reserve_seen_by = known, {candidate}
+        return known

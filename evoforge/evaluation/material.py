@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -54,6 +54,8 @@ class Material:
     fillers: list[SharedTensors]
     dropped: tuple[str, ...] = ()
     widened: bool = False
+    reserve: Known | None = None
+    reserve_seen_by: set[str] = field(default_factory=set)
     eager_s: float = 0.0
 
     @property
@@ -61,7 +63,7 @@ class Material:
         return [self.pool[0].inputs, self.pool[1].inputs, *self.fillers]
 
     def close(self) -> None:
-        for known in self.pool:
+        for known in (*self.pool, *([self.reserve] if self.reserve else [])):
             known.close()
         for shared in (*self.fillers, *self.outputs, *([self.constants] if self.constants else [])):
             shared.close()

@@ -39,7 +39,7 @@ class Stand:
 
     `baseline` names a side per workload, `bounds_ms` the physical bound of its latency, `traces` the
     shrunken signature on which facts are traced, `unfused` the tensor-sized intermediates of the task
-    when nothing is fused. `draw_unseen` makes a new secret input set.
+    when nothing is fused. `unseen` gives, for a workload and a candidate, a secret set that the candidate has not met.
     """
 
     task: Task
@@ -50,7 +50,7 @@ class Stand:
     baselines: Baselines
     busy: BusyClock
     rng: np.random.Generator
-    draw_unseen: Callable[[str], Known]
+    unseen: Callable[[str, str], Known]
     call_limit_s: float
     materials: dict[str, Material] = field(default_factory=dict)
     baseline: dict[str, str] = field(default_factory=dict)
@@ -184,19 +184,13 @@ class Trial:
         stand = self._stand
         for name, built in self._built.items():
             material = stand.materials[name]
-            known = [*material.pool, *([stand.draw_unseen(name)] if unseen else [])]
-            try:
-                with stand.runner(built, material, [item.inputs for item in known]) as runner:
-                    self._level = runner.sandbox_level
-                    if runner.info.packed_bytes:
-                        self._flags.add("prepacked")
-                    found = verify(
-                        runner, known, material.outputs, stand.task.tolerance, limit_s=stand.limit_s(material),
-                        repeats=3 if unseen else 2,
-                    )  # fmt: skip
-            finally:
-                if unseen:
-                    known[-1].close()
+            known = [*material.pool, *([stand.unseen(name, self._candidate.id)] if unseen else [])]
+            with stand.runner(built, material, [item.inputs for item in known]) as runner:
+                self._level = runner.sandbox_level
+                if runner.info.packed_bytes:
+                    self._flags.add("prepacked")
+                limit_s, repeats = stand.limit_s(material), 3 if unseen else 2
+                found = verify(runner, known, material.outputs, stand.task.tolerance, limit_s=limit_s, repeats=repeats)
             self._max_error = max(self._max_error or 0.0, found.max_error)
             if not found.deterministic:
                 self._flags.add("nondeterministic")

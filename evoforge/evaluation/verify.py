@@ -100,7 +100,7 @@ class SampledBatches:
         last = int(self._rng.integers(2))
         start = (last - (n - 1)) % sets
         samples = [Samples(outputs, self._rng) for outputs in self._material.outputs]
-        seconds = self._runner.run(n, start, timeout_s=self._limit_s + 20 * expected_s)
+        seconds = self._runner.run(n, start, timeout_s=5 * self._limit_s + 20 * expected_s)
         self._check(samples[(n - 1) & 1], last)
         before = (last - 1) % sets
         if n > 1 and before < 2:

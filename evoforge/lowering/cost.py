@@ -229,35 +229,39 @@ def trace_signature(graph: Graph, signature: Signature, l2_bytes: int) -> Signat
     free = [root for root in sizes if root not in pinned and sizes[root] >= 2 * _SMALLEST]
     batch = [root for root in free if root not in reduced]
     allowed = set(batch) if batch else set(free)
-    for _ in range(64):
-        heavy = _heaviest(graph, found, sizes, limit)
-        if heavy is None:
-            return _resized(signature, specs, found, sizes)
-        useful = [root for root in heavy if root in allowed and sizes[root] >= 2 * _SMALLEST]
-        if not useful:
+    while True:
+        heavy = _too_heavy(graph, found, sizes, limit, _MOST_STEPS)
+        useful = [[root for root in roots if root in allowed and sizes[root] >= 2 * _SMALLEST] for roots in heavy]
+        choice = next((roots for roots in useful if roots), None)
+        if choice is None:
             break
-        largest = max(useful, key=lambda root: (sizes[root], repr(root)))
+        largest = max(choice, key=lambda root: (sizes[root], repr(root)))
         sizes[largest] = -(-sizes[largest] // 2)
-    small_enough = _heaviest(graph, found, sizes, 8 * limit) is None
-    return _resized(signature, specs, found, sizes) if small_enough else None
+    if _too_heavy(graph, found, sizes, 8 * limit, 8 * _MOST_STEPS):
+        return None
+    return _resized(signature, specs, found, sizes)
 
 
-def _heaviest(graph: Graph, found: _Classes, sizes: Mapping[Node, int], limit: int) -> set[Node] | None:
-    """The classes of the largest tensor above `limit` bytes, or of the largest stage that is too long."""
-    by_tensor = []
+def _too_heavy(
+    graph: Graph, found: _Classes, sizes: Mapping[Node, int], most_bytes: int, most_steps: int
+) -> list[set[Node]]:
+    """The classes of every tensor above `most_bytes`, largest first, then of every stage that is too long."""
+    tensors, stages = [], []
     for tensor in graph.tensors.values():
-        if tensor.kind != "tmp":
-            roots = [found.root(("tensor", tensor.name, dim)) for dim in range(len(tensor.shape))]
-            nbytes = math.prod(sizes[root] for root in roots) * DTYPES[tensor.dtype]
-            by_tensor.append((nbytes, tensor.name, set(roots)))
-    nbytes, _, roots_of = max(by_tensor, key=lambda row: row[:2], default=(0, "", set()))
-    if nbytes > limit:
-        return roots_of
+        roots = [found.root(("tensor", tensor.name, dim)) for dim in range(len(tensor.shape))]
+        nbytes = math.prod(sizes[root] for root in roots) * DTYPES[tensor.dtype]
+        if tensor.kind != "tmp" and nbytes > most_bytes:
+            tensors.append((-nbytes, tensor.name, set(roots)))
     for stage in graph.stages:
-        own = [found.root(("stage", stage.name, name)) for name in extents_of(stage)]
-        if math.prod(sizes[root] for root in own) > _MOST_STEPS:
-            return set(own)
-    return None
+        roots = [found.root(("stage", stage.name, name)) for name in extents_of(stage)]
+        steps = math.prod(sizes[root] for root in roots)
+        if steps > most_steps:
+            stages.append((-steps, stage.name, set(roots)))
+    return [roots for _, _, roots in [*sorted(tensors, key=_size_and_name), *sorted(stages, key=_size_and_name)]]
+
+
+def _size_and_name(row: tuple[int, str, set[Node]]) -> tuple[int, str]:
+    return row[:2]
 
 
 def _resized(

@@ -99,6 +99,15 @@ def test_a_full_reduction_may_shrink_what_it_reduces() -> None:
     assert small.inputs[0].nbytes == 64 * KIB
 
 
+def test_a_stage_with_too_many_points_shrinks_although_its_tensors_are_small() -> None:
+    graph = graph_of(torch.matmul, torch.randn(1024, 1024), torch.randn(1024, 1024))
+    small = trace_signature(graph, signature_of(graph), 1024 * KIB * 1024)
+    assert small is not None
+    (x, y), (z,) = small.inputs, small.outputs
+    assert x.shape[1] == y.shape[0] == 1024
+    assert z.shape[0] * z.shape[1] * 1024 <= 1 << 26
+
+
 def test_the_order_of_dimensions_in_memory_survives() -> None:
     turned = torch.randn(256, 512).t()
     graph = graph_of(lambda x: x.sum(-1), turned)
