@@ -86,11 +86,15 @@ def _largest(trace: Facts) -> int:
 def _intermediates(trace: Facts) -> int:
     """Tensor-sized intermediates that went to memory, in units of the largest output or input.
 
-    Outputs give the unit unless they are small beside the inputs (a reduction's).
+    Outputs give the unit unless they are small beside the inputs (a reduction's). An element of an
+    intermediate is taken to have at least four bytes, since kernels compute halves in float.
     """
-    tensors = trace["tensors"]
-    outputs = max((int(t["lines"]) for name, t in tensors.items() if name.startswith("out")), default=0)
-    unit = outputs * 64 if outputs * 8 * 64 >= _largest(trace) else _largest(trace)
+    outputs, largest = 1, 1
+    for name, tensor in trace["tensors"].items():
+        nbytes = int(tensor["elements"]) * max(4, int(tensor["itemsize"]))
+        largest = max(largest, nbytes)
+        outputs = max(outputs, nbytes if name.startswith("out") else 1)
+    unit = outputs if outputs * 8 >= largest else largest
     stored = int(trace["scratch"]["written_back_lines"]) * 64 / unit
     return max(round(stored), int(stored >= _TENSOR_SHARE))
 

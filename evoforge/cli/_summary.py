@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -82,11 +83,13 @@ def print_result(result: Result, store: str) -> None:
     )
     best = result.best
     if best is not None:
-        interval = f" ({best.low:.2f}–{best.high:.2f})" if best.low is not None and best.high is not None else ""
+        claim = speedup_text(best.speedup_best_baseline)
+        if best.low is not None and best.high is not None:  # the two ends lie evenly about the claim, in log2
+            claim = f"{speedup_text(math.sqrt(best.low * best.high))} ({best.low:.2f}–{best.high:.2f})"
         print(
-            f"best: {best.candidate[:12]} in cell {cell_text(best.cell)}: {speedup_text(best.speedup_best_baseline)}"
-            f"{interval} over the faster of eager ({speedup_text(best.speedup_eager)}) and compiled "
-            f"({speedup_text(best.speedup_compiled)}), {ms_text(best.latency_ms)}"
+            f"best: {best.candidate[:12]} in cell {cell_text(best.cell)}: {claim} over the baseline; "
+            f"measured last: {ms_text(best.latency_ms)}, eager {speedup_text(best.speedup_eager)}, "
+            f"compiled {speedup_text(best.speedup_compiled)}"
         )
     elif result.stop_reason != "at_bound":
         print(f"no kernel was confirmed; look at: evoforge status {result.campaign}")

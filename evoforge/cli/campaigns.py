@@ -35,7 +35,7 @@ def campaigns(store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> None:
             ("coverage", lambda row: "–" if row.get("coverage") is None else f"{row['coverage']:.0%}"),
             ("task", lambda row: str(row["task"])),
             ("target", lambda row: str(row["target"])),
-            ("created", lambda row: str(row.get("created", "–"))),
+            ("created (UTC)", lambda row: str(row.get("created", "–"))[:16].replace("T", " ")),
         ),
         numeric=("best", "evaluations", "coverage"),
     )
@@ -54,8 +54,9 @@ def status(
     if as_json:
         emit(found)
         return
-    width = max(len(key) for key in found)
-    for key, value in found.items():
+    shown = {key: value for key, value in found.items() if key != "reachable_cells"}
+    width = max(len(key) for key in shown)
+    for key, value in shown.items():
         print(f"{key.replace('_', ' '):<{width}}  {_value_text(value)}")
 
 

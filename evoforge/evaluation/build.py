@@ -123,7 +123,12 @@ class Builder:
     def flags(self) -> list[str]:
         """The compiler's flags before any kernel's own."""
         wide = ["-mprefer-vector-width=512"] if self.target.vector_bytes >= 64 else []
-        return [*_COMPILE, f"-march={self.target.isa}", *wide]
+        shared = [flag for flag in _COMPILE if not (self._is_clang and flag.startswith("-fmax-errors"))]
+        return [*shared, f"-march={self.target.isa}", *wide]
+
+    @property
+    def _is_clang(self) -> bool:
+        return "clang" in self._version.lower()
 
     def _machine(self) -> str:
         return _cpu_digest() if self.target.isa == "native" else ""
@@ -147,7 +152,8 @@ class Builder:
         (work / "kernel.cpp").write_text(source, encoding="utf-8", errors="replace")
         headers = self._precompiled(flags, timeout_s)
         deadline = time.monotonic() + timeout_s
-        flags = [headers.name if at and flags[at - 1] == "-include" else flag for at, flag in enumerate(flags)]
+        if headers.with_name(f"{headers.name}.gch").exists():
+            flags = [headers.name if at and flags[at - 1] == "-include" else flag for at, flag in enumerate(flags)]
         command = [*flags, f"-I{headers.parent}", f"-I{include_dir()}", *defines, "-c", "kernel.cpp", "-o", "kernel.o"]
         failed = self._run(command, work, deadline)
         if failed:
@@ -198,7 +204,7 @@ class Builder:
         """The header to include first (``-include``'s, else evoforge.h), beside which its .gch lies."""
         given = [Path(flags[at + 1]) for at, flag in enumerate(flags[:-1]) if flag == "-include"]
         header = given[0] if given else include_dir() / "evoforge.h"
-        if "g++" not in Path(self._compiler).name:
+        if self._is_clang:  # finds no .gch beside a header
             return header
         others = [flag for flag in flags if flag not in ("-include", *map(str, given))]
         key = _digest(_PROTOCOL, self._version, self._machine(), _headers_digest(flags), str(header), *others)

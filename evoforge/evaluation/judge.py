@@ -160,7 +160,11 @@ class Judge:
         return self._baselines.compiled_state()
 
     def wait_compiled(self, timeout_s: float) -> str:
-        """`compiled_state` after at most `timeout_s`, in which the pools of secret inputs grow too."""
+        """`compiled_state` after at most `timeout_s`; the pools of secret inputs grow meanwhile.
+
+        Raises:
+            WorkerError: the reference process died.
+        """
         self._widen_pools()
         return self._baselines.wait_compiled(timeout_s)
 
@@ -225,7 +229,6 @@ class Judge:
         Args:
             sides: ``baseline``, ``eager``, ``compiled``; those that cannot run are left out.
         """
-        self._widen_pools()
         return Trial(self._stand, candidate, params, kind).run(
             lambda trial: trial.thorough(processes, blocks_per_process, sides), unseen=True
         )

@@ -14,7 +14,8 @@ MIB = 1 << 20
 
 def tensor(lines: int, **counts: int) -> dict[str, int]:
     names = ("read_bytes", "write_bytes", "stream_bytes", "gather_bytes", "read_misses", "write_misses")
-    return {"bytes": lines * 64, "lines": lines, **dict.fromkeys(names, 0), **counts}
+    size = {"elements": lines * 16, "itemsize": 4, "bytes": lines * 64, "lines": lines}
+    return {**size, **dict.fromkeys(names, 0), **counts}
 
 
 LINES = 4 * MIB // 64
@@ -128,6 +129,11 @@ def test_the_unit_of_an_intermediate_is_the_input_where_outputs_are_small() -> N
     small = {"in0": PLAIN["trace"]["tensors"]["in0"], "out0": tensor(16, write_bytes=1024, write_misses=16)}
     assert level("fusion", trace__tensors=small, trace__scratch__written_back_lines=LINES, unfused=1) == 0
     assert level("fusion", trace__tensors=small, trace__scratch__written_back_lines=LINES // 10) == 3
+
+
+def test_an_intermediate_of_halves_is_stored_in_floats() -> None:
+    half = {**tensor(LINES), "elements": LINES * 32, "itemsize": 2}
+    assert level("fusion", trace__tensors={"out0": half}, trace__scratch__written_back_lines=2 * LINES, unfused=2) == 1
 
 
 @pytest.mark.parametrize("witness", ["object", "syntax", "trace"])

@@ -37,7 +37,7 @@ def trace_facts(
     Results are kept on disk by everything they depend on. `seconds` is the processor time allowed.
 
     Returns:
-        ``tensors``: name → bytes, ``{read,write,stream,gather}_bytes``, ``{read,write}_misses`` and
+        ``tensors``: name → elements, itemsize, bytes, ``{read,write,stream,gather}_bytes``, ``{read,write}_misses`` and
         distinct ``lines`` of 64 bytes; ``scratch``: the same for all other memory, with
         ``written_back_lines``, ``staged_bytes``, ``staged_lines``; ``prefetches``,
         ``prefetched_lines``; ``cache_bytes``.
@@ -48,6 +48,7 @@ def trace_facts(
     specs = (*signature.inputs, *signature.constants, *signature.outputs)
     if sum(spec.nbytes for spec in specs) > _MAX_TENSOR_BYTES:
         return None
+    named = {spec.name: spec for spec in specs}
     flags = [*_FLAGS, "-include", str(include_dir() / "evoforge_trace.h")]
     built = builder.build(source, params, signature, extra_flags=flags)
     if built.status is not Status.CORRECT or built.library_path is None:
@@ -63,7 +64,10 @@ def trace_facts(
         return found if isinstance(found, dict) else None
     facts = _run(built.library_path, description, seconds)
     if facts is not None:
-        facts = {**facts, "cache_bytes": cache_bytes}
+        for name, tensor in facts["tensors"].items():
+            spec = named.get(name)
+            tensor.update(elements=spec.numel if spec else 0, itemsize=spec.itemsize if spec else 0)
+        facts["cache_bytes"] = cache_bytes
         _keep(stored, facts)
     return facts
 
