@@ -97,7 +97,7 @@ def _rename(text: str, rng: np.random.Generator) -> str:
     edits = [
         (node.start_byte, node.end_byte, names[node.text.decode()])
         for node in _walk(_tree(text))
-        if node.type == "identifier" and node.text.decode() in names and node.parent.type != "qualified_identifier"
+        if node.type == "identifier" and node.text.decode() in names and not _spoken_for(node)
     ]
     text = _edit(text, edits)
     for pragma in set(re.findall(r"#pragma omp.*", text)):  # clauses name variables too
@@ -105,10 +105,17 @@ def _rename(text: str, rng: np.random.Generator) -> str:
     return text
 
 
+def _spoken_for(node: Node) -> bool:
+    """Part of a qualified name, or an argument of a macro that pastes it."""
+    call = node.parent.parent if node.parent.type == "argument_list" else None
+    pasted = call is not None and call.type == "call_expression" and call.children[0].text.startswith(b"EVO_")
+    return pasted or node.parent.type == "qualified_identifier"
+
+
 def _respell(text: str, rng: np.random.Generator) -> str:
     """``++i`` as ``i += 1``, ``i < n`` as ``n > i``, ``a + b`` as ``b + a``, where nothing reads the value."""
     edits = []
-    parallel = _parallel_loops(text)
+    parallel = _pragma_loops(text)
     for node in _walk(_tree(text)):
         if node.type != "for_statement" or node.start_byte in parallel:
             continue
@@ -137,11 +144,12 @@ def _product(node: Node) -> bool:
     return bool(node.type == "binary_expression" and node.child_by_field_name("operator").text == b"*")
 
 
-def _parallel_loops(text: str) -> set[int]:
-    """Where loops start that OpenMP distributes: they must stay in canonical form, nested ones too."""
+def _pragma_loops(text: str) -> set[int]:
+    """Where loops start that a pragma is about: they must stay in canonical form, nested ones too."""
     starts: set[int] = set()
     for node in _walk(_tree(text)):
-        if node.type == "preproc_call" and b"omp" in node.text and b" for" in node.text:
+        unrolled = node.type == "preproc_call" and b"GCC" in node.text
+        if unrolled or (node.type == "preproc_call" and b"omp" in node.text and b" for" in node.text):
             count = re.search(rb"collapse\((\d+)\)", node.text)
             loop = node.next_sibling
             while loop is not None and loop.type == "comment":
@@ -160,7 +168,7 @@ def _whiles(text: str, rng: np.random.Generator) -> str:
     """Every for loop that may be becomes a while loop, innermost last so that offsets stay right."""
     done: set[int] = set()
     while True:
-        parallel = _parallel_loops(text)
+        parallel = _pragma_loops(text)
         loops = [
             node for node in _walk(_tree(text))
             if node.type == "for_statement" and node.start_byte not in parallel and b"continue" not in node.text

@@ -102,8 +102,8 @@ class State:
 class Progress:
     """An observer that draws; a context manager, so that the terminal is always given back.
 
-    On a terminal a panel appears at once and is redrawn four times a second. Elsewhere each new
-    phase, notice and best is one line, and so is the state every thirty seconds. All on stderr.
+    On a terminal a panel appears at once and is redrawn four times a second. Elsewhere each phase that
+    is new, each notice and each best is one line, and so is the state every thirty seconds. All on stderr.
     """
 
     def __init__(self) -> None:
@@ -111,15 +111,18 @@ class Progress:
         self._console: Console = console(stderr=True)
         self._live: Live | None = None
         self._last_line_s = 0.0
+        self._told: set[str] = set()
         self._started = time.monotonic()
 
     @property
     def name(self) -> str:
         return self.state.name
 
-    def begin(self, name: str) -> None:
-        """Says which campaign it is, once the name is known."""
+    def begin(self, name: str, *, minutes: float | None = None, evals: int | None = None) -> None:
+        """Says which campaign it is and what it may spend, once that is known."""
         self.state.name = name
+        self.state.budget_s = minutes * 60 if minutes else None
+        self.state.budget_evals = evals
         if self._live is None:
             self._line(f"campaign {name}")
 
@@ -150,17 +153,17 @@ class Progress:
                 print(f"note: {notice}", file=sys.stderr)
 
     def on_event(self, event: Event) -> None:
-        before = self.state.phase
         self.state.update(event)
         if self._live is None:
-            self._tell(event, before)
+            self._tell(event)
 
     def _draw(self) -> RenderableType:
         return draw(self.state, self._console.width)
 
-    def _tell(self, event: Event, phase_before: str) -> None:
+    def _tell(self, event: Event) -> None:
         state, data = self.state, event.data
-        if event.kind == "phase" and state.phase != phase_before:
+        if event.kind == "phase" and state.phase not in self._told:
+            self._told.add(state.phase)  # a search goes round and round through the same phases
             self._line(state.phase)
         elif event.kind == "notice":
             self._line(f"note: {data['text']}")

@@ -187,7 +187,8 @@ def _search(makers: Sequence[Callable[[], Campaign]], store: str, as_json: bool)
         try:
             with progress:
                 campaign = make()
-                progress.begin(campaign.name)
+                budget = campaign.config.budget
+                progress.begin(campaign.name, minutes=budget.minutes, evals=budget.evals)
                 results.append(campaign.run(progress))
         except KeyboardInterrupt:
             return _interrupted(progress, as_json)

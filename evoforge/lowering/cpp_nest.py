@@ -69,6 +69,7 @@ class NestPrinter:
         self.heads: list[Node] = []
         self.accumulated: dict[str, str] = {}
         self.row_buffers: dict[str, str] = {}
+        self.hoisted: dict[tuple[str, str], Value] = {}
         self.row_chain: list[tuple[int | str, int | str]] = []
         self.chunk_chain: list[tuple[int | str, int | str]] = []
         self.lane_chain: list[tuple[int | str, int | str]] = []
@@ -410,7 +411,7 @@ class NestPrinter:
     def _hoist(self, one: Pass, ctx: Context) -> dict[tuple[str, str], Value]:
         """Loads that no inner axis moves become variables before the sweep."""
         outer = {a for loop in self.rows for a in loop.group}
-        found: dict[tuple[str, str], Value] = {}
+        found = self.hoisted
         for node in one.nodes:
             ctx.node = node
             for load in loads(node.body):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,7 @@ def prefetches(printer: NestPrinter, one: Pass, ctx: Context, number: int, inner
         if schedule.prefetch == "spread" and last > 0:
             var = ctx.lane_text
             share = f"{var} / {last + 1}" + (f" + {number} * {inner[-1].size} / {last + 1}" if number else "")
-            where = where.replace(var, f"({share})")
+            where = re.sub(rf"\b{var}\b", f"({share})", where)
         lines.append(f"evo::prefetch({ctx.pointers[access.tensor]} + {where} + {step});")
     return lines
 

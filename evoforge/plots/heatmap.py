@@ -138,7 +138,7 @@ def _labels(figure: Figure, axes: Any, data: HeatmapData) -> None:
         f"QD score {data.qd_score:.1f}"
     )
     figure.text(0.02, 0.895, summary, fontsize=9.5, color=MUTED, va="center")
-    legend = "speed-up over the faster of eager and torch.compile; framed: the best; blank: empty; hatched: unreachable"
+    legend = "speed-up over the campaign's baseline; framed: the best; blank: empty; hatched: unreachable"
     figure.text(0.02, 0.025, legend, fontsize=8, color=MUTED)
 
 

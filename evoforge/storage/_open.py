@@ -140,7 +140,7 @@ def _file_engine(path: Path, read_only: bool) -> Engine:
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         # pysqlite's own BEGIN comes late and takes the write lock later still, when it can fail.
-        connection.exec_driver_sql("BEGIN")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if is_write(connection) else "BEGIN")
 
     return engine
 

@@ -14,6 +14,7 @@ import math
 import os
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -219,7 +220,8 @@ class StoreSuite:
 
     def test_only_one_of_many_threads_gets_the_lock(self, store: Store) -> None:
         make_campaign(store)
-        barrier, held, refused = threading.Barrier(4), [], []
+        barrier = threading.Barrier(4, timeout=20)  # so that a broken lock fails and does not hang
+        held, refused = [], []
 
         def enter() -> None:
             barrier.wait()
@@ -231,11 +233,9 @@ class StoreSuite:
                 refused.append(error)
                 barrier.wait()
 
-        threads = [threading.Thread(target=enter) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as pool:
+            for done in [pool.submit(enter) for _ in range(4)]:
+                done.result()
         assert (len(held), len(refused)) == (1, 3)
 
     # Outcomes
@@ -534,23 +534,16 @@ class StoreSuite:
         names = ["t0", "t1", "t2"]
         for name in names:
             make_campaign(store, name)
-        failures: list[BaseException] = []
 
         def work(name: str) -> None:
-            try:
-                for ticket in range(8):
-                    candidate = kernel(str(ticket))  # the same texts in every campaign
-                    store.record_outcome(name, ticket, candidate, [an_evaluation(candidate)])
-                    assert len(store.evaluations(campaign=name)) == ticket + 1
-            except BaseException as error:
-                failures.append(error)
+            for ticket in range(8):
+                candidate = kernel(str(ticket))  # the same texts in every campaign
+                store.record_outcome(name, ticket, candidate, [an_evaluation(candidate)])
+                assert len(store.evaluations(campaign=name)) == ticket + 1
 
-        threads = [threading.Thread(target=work, args=(name,)) for name in names]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert failures == []
+        with ThreadPoolExecutor(3) as pool:
+            for done in [pool.submit(work, name) for name in names]:
+                done.result()
         assert len(store.evaluations()) == 24 and len(store.candidates("t1")) == 8
         assert store.check() == []
 

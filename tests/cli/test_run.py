@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,3 +110,22 @@ def test_a_read_only_folder_is_named(cli: Cli, task_file: Path) -> None:
 def test_a_place_for_the_store_that_cannot_be_is_named(cli: Cli, task_file: Path) -> None:
     done = cli("run", task_file, "--store", f"sqlite:///{task_file}/e.db")
     assert done.status == 2 and "--store" in done.err and len(done.err.strip().splitlines()[-1:]) == 1
+
+
+def test_ctrl_c_leaves_a_campaign_that_can_be_resumed(cli: Cli, task_file: Path) -> None:
+    store = f"sqlite:///{task_file.parent}/e.db"
+    command = [sys.executable, "-m", "evoforge", "run", str(task_file), "--name", "mine", "--store", store]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        said = ""
+        while "starting the reference" not in said:
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        process.send_signal(signal.SIGINT)
+        said += process.stderr.read()
+        assert process.stdout.read() == ""
+    assert process.returncode == 130
+    assert said.endswith("evoforge: interrupted; go on with: evoforge resume mine\n")
+    assert "Traceback" not in said
+    assert cli("status", "mine", "--store", store, "--json").json["state"] == "interrupted"

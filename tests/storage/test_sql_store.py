@@ -17,6 +17,7 @@ import pytest
 from evoforge.core import Kind, Status
 from evoforge.errors import CampaignLockedError, StoreError
 from evoforge.storage import Owner, Store, open_store
+from evoforge.storage.sql import SqlStore
 from evoforge.testing.store_suite import StoreSuite, an_evaluation, fill, kernel, make_campaign
 
 
@@ -142,15 +143,13 @@ def test_a_reader_is_not_held_up_by_a_writer(sqlite_store: Store, store_path: Pa
         writer.execute("ROLLBACK")
 
 
-def test_the_database_refuses_what_the_checks_let_by(store_path: Path) -> None:
-    """Foreign keys are on for every connection of ours, and declared in the schema."""
+def test_the_database_itself_refuses_a_broken_reference(sqlite_store: Store, store_path: Path) -> None:
+    """Should a check be forgotten: foreign keys are declared for all, and on in our connections."""
+    row = "INSERT INTO parent_edges (child, position, parent) VALUES ('x', 0, 'y')"
+    assert isinstance(sqlite_store, SqlStore)
+    with pytest.raises(StoreError, match="FOREIGN KEY"), sqlite_store._writes() as connection:
+        connection.exec_driver_sql(row)
     with closing(sqlite3.connect(store_path)) as raw:
-        raw.execute("PRAGMA foreign_keys=ON")
-        columns = {"child": "f" * 64, "parent": "e" * 64, "position": 0}
-        with pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY"):
-            raw.execute(
-                "INSERT INTO parent_edges (child, parent, position) VALUES (:child, :parent, :position)", columns
-            )
         declared = {
             (table, row[3], row[2], row[4])
             for (table,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
