@@ -11,7 +11,8 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 DEMO_NAME ?= quickstart
-DEMO_STORE := sqlite:///archive/campaigns/$(DEMO_NAME).db
+DEMO_FILE := archive/campaigns/demo
+DEMO_STORE := sqlite:///$(DEMO_FILE).db
 EVOFORGE := $(BIN)/evoforge
 
 .PHONY: demo test lint format startup clean help
@@ -37,12 +38,12 @@ $(DEV): pyproject.toml constraints.txt | $(BIN)/python
 # A search on residual add + RMSNorm from an empty store, its elites measured again, its heatmap.
 demo: $(RUNTIME)
 	$(EVOFORGE) doctor --store $(DEMO_STORE)
-	rm -f archive/campaigns/$(DEMO_NAME).db archive/campaigns/$(DEMO_NAME).db-wal archive/campaigns/$(DEMO_NAME).db-shm
+	rm -f $(DEMO_FILE).db $(DEMO_FILE).db-wal $(DEMO_FILE).db-shm
 	$(EVOFORGE) run experiments/quickstart.yaml --name $(DEMO_NAME) --store $(DEMO_STORE)
 	$(EVOFORGE) bench $(DEMO_NAME) --store $(DEMO_STORE)
-	$(EVOFORGE) heatmap $(DEMO_NAME) --store $(DEMO_STORE) -o archive/campaigns/$(DEMO_NAME).png
+	$(EVOFORGE) heatmap $(DEMO_NAME) --store $(DEMO_STORE) -o $(DEMO_FILE).png
 	@echo
-	@echo "the map:      archive/campaigns/$(DEMO_NAME).png"
+	@echo "the map:      $(DEMO_FILE).png"
 	@echo "the elites:   $(EVOFORGE) elites $(DEMO_NAME) --store $(DEMO_STORE)"
 	@echo "a kernel:     $(EVOFORGE) show ID --store $(DEMO_STORE)"
 	@echo "use them:     $(EVOFORGE) export $(DEMO_NAME) --store $(DEMO_STORE) -o my_kernels"

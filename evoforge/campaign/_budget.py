@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 
 __all__ = ["Clock"]
 
+_MEASURED_SHARE = 0.7  # of the wall time that evaluations take; the rest is start-up and building ahead
+
 
 @dataclass
 class Clock:
     """Evaluations and wall time against their limits; `spent_s` is what earlier runs took.
 
-    A replay runs on recorded time: `recorded` is then what the served evaluations took, and the
-    wall does not count. `reserve_s` is kept for what follows the search (the last confirmation).
+    `recorded_s` sums what the evaluations took. A replay runs on it, and the wall does not count.
+    `ends_at`, where it is set, is the one stop rule: exactly so many evaluations.
+    `reserve_s` is kept for what follows the search (the last confirmation).
     """
 
     evals: int | None
@@ -21,6 +24,7 @@ class Clock:
     spent_s: float = 0.0
     reserve_s: float = 0.0
     replay: bool = False
+    ends_at: int | None = None
     recorded_s: float = 0.0
     _started: float = field(default_factory=time.monotonic)
 
@@ -29,9 +33,24 @@ class Clock:
         return self.spent_s + (self.recorded_s if self.replay else time.monotonic() - self._started)
 
     def stop_reason(self, evaluations: int) -> str:
-        """ "evals" or "minutes" when that limit is reached, else empty."""
+        """The limit that is reached, evals or minutes; else empty."""
+        if self.ends_at is not None:
+            return "evals" if evaluations >= self.ends_at else ""
         if self.evals is not None and evaluations >= self.evals:
             return "evals"
         if self.budget_s is not None and self.elapsed_s >= self.budget_s - self.reserve_s:
             return "minutes"
         return ""
+
+    def progress(self, evaluations: int) -> float:
+        """How much of the budget is used, in [0, 1]; 0 without limits.
+
+        It steers the search, so it is made of what is recorded and not of the wall: a replay decides
+        as the campaign did.
+        """
+        shares = [0.0]
+        if self.evals:
+            shares.append(evaluations / self.evals)
+        if self.budget_s:
+            shares.append(self.recorded_s / (_MEASURED_SHARE * self.budget_s))
+        return min(max(shares), 1.0)

@@ -18,7 +18,7 @@ from evoforge.campaign._result import Result, summarise
 from evoforge.campaign._setup import Setup
 from evoforge.campaign._state import State
 from evoforge.config import CampaignConfig
-from evoforge.core import PROTOCOL_VERSION, Candidate, Evaluation, Target
+from evoforge.core import PROTOCOL_VERSION, Candidate, Evaluation, Kind, Target
 from evoforge.emitters import Bandit, Proposal, generator_emitters
 from evoforge.errors import EnvironmentChangedError, NotFoundError, UnsupportedError, UsageError
 from evoforge.evaluation.targets import resolve_target
@@ -151,13 +151,12 @@ class Campaign:
     def _clock(self) -> Clock:
         budget = self.config.budget
         budget_s = budget.minutes * 60 if budget.minutes else None
-        return Clock(
-            evals=budget.evals,
-            budget_s=budget_s,
-            spent_s=0.0 if self._replay else self.row.wall_s,
-            reserve_s=min(_RESERVE_S, budget_s / 10) if budget_s else 0.0,
-            replay=self._replay is not None,
-        )
+        if self._replay is None:
+            return Clock(budget.evals, budget_s, self.row.wall_s, min(_RESERVE_S, budget_s / 10) if budget_s else 0.0)
+        # Wall time cannot be replayed: where the recorded campaign with this seed ended, so does this one.
+        twin = _recorded_campaign(self._replay, self.row)
+        counted = _evaluations(self._replay, twin.name) if twin.seed == self.row.seed else None
+        return Clock(budget.evals, budget_s, replay=True, ends_at=counted)
 
     def _setup(self, narrator: Narrator, stack: ExitStack) -> tuple[Target, Judge | None, Setup]:
         """From the replayed store, or from the judge; kept with the campaign once it is complete."""
@@ -230,16 +229,28 @@ def read_kernel(path: str) -> Candidate:
 
 
 def _recorded_campaign(url: str, row: CampaignRow) -> CampaignRow:
-    """The campaign of the replayed store that measured this task on this target."""
+    """The campaign of the replayed store that measured this task on this target; the same seed first."""
     with open_store(url, create=False) as store:
-        for other in store.campaigns():
-            same = other.task.id == row.task.id and other.target.id == row.target.id
-            if same and other.setup.get("baseline") and other.name != row.name:
-                return other
+        found = [
+            other
+            for other in store.campaigns()
+            if other.task.id == row.task.id
+            and other.target.id == row.target.id
+            and other.setup.get("baseline")
+            and (other.name, other.created) != (row.name, row.created)
+        ]
+    if found:
+        return min(found, key=lambda other: other.seed != row.seed)
     raise NotFoundError(
         f"expected a finished set-up of task {row.task.name} on {row.target.spec} in the replayed store, found none; "
         "replay a store whose campaign ran the same task, settings and target"
     )
+
+
+def _evaluations(url: str, name: str) -> int:
+    with open_store(url, create=False) as store:
+        counts = store.counts(name, Kind.TRIAL)
+    return sum(count for status, count in counts.items() if status.charged)
 
 
 def check_unchanged(row: CampaignRow) -> None:

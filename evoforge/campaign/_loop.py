@@ -24,9 +24,9 @@ from evoforge.tuning import Tuner
 
 __all__ = ["Loop"]
 
-_NEAR = 1.0  # log2: tuned in full when within a factor of 2 of the campaign's best
-_CLOSE = 0.585  # log2 1.5: what is further below its cell's elite is not tuned
-_FAR_TRIALS = 4  # trials for a cell whose kernels are far from the campaign's best
+_CLOSE = 0.585  # log2 1.5: what is further below its cell's elite, or the campaign's best, is not tuned
+_BREADTH = 0.5  # share of the budget before elites are given the rest of their trials
+_TUNE_AHEAD = 2  # points of one candidate that are built side by side
 _MAX_CONFIRMATIONS = 3  # per point, when intervals of challenger and incumbent overlap
 _ATTEMPTS = 64  # asks of a round that may find nothing before the space counts as exhausted
 
@@ -56,6 +56,7 @@ class Loop:
     next_ticket: int = 0
     report: Evaluation | None = None
     _placed: dict[Cell, AddStatus] = field(default_factory=dict)
+    _deepened: set[str] = field(default_factory=set)
 
     def run(self, seeds: Sequence[Candidate]) -> str:
         """Judges the seeds, then searches until something says stop; returns that reason."""
@@ -65,6 +66,8 @@ class Loop:
                 return reason
             self._round([self._imported(seed) for seed in fresh[start : start + self.workers]])
         while not (reason := self.clock.stop_reason(self.state.spent)):
+            if self._deepen():
+                continue
             if self.space is None:
                 return "no generator"
             batch = self._ask()
@@ -144,7 +147,7 @@ class Loop:
         self._phase("judging")
         first = self._trial(ticket, proposal, start, None, rows)
         if first.status is Status.CORRECT:
-            self._tune(ticket, proposal, first, rows)
+            self._tune(ticket, proposal, self._worth(first), rows)
             self._confirm(ticket, candidate, rows)
         gain = self.state.archive.qd_score - before
         self._learn(self.state.outcome(proposal, ticket, rows, gain, self._placed))
@@ -178,37 +181,67 @@ class Loop:
         self._progress("judging")
         return evaluation
 
-    def _tune(self, ticket: int, proposal: Proposal, first: Evaluation, rows: list[Evaluation]) -> None:
-        """Optuna over the declared parameters, for as many trials as the candidate's cell is worth."""
+    def _tune(self, ticket: int, proposal: Proposal, trials: int, rows: list[Evaluation]) -> None:
+        """Optuna over the declared parameters; points are asked in pairs, so that they build side by side."""
         candidate = proposal.candidate
-        trials = self._worth(first)
-        if not trials or not candidate.space.parameters:
+        known = self.state.tried(candidate.id)
+        if trials <= 0 or not candidate.space.parameters:
             return
         self._phase("tuning")
-        best = first.objective if first.objective is not None else -5.0
+        best = max((row.objective for row in known if row.objective is not None), default=-5.0)
         tuner = Tuner(
             candidate.space,
-            seed=int(np.random.default_rng([self.seed, ticket, 1]).integers(2**31)),
+            seed=int(np.random.default_rng([self.seed, ticket, len(known)]).integers(2**31)),
             trials=trials,
-            known=[(first.params, first.objective)],
+            known=[(row.params, row.objective if row.status is Status.CORRECT else None) for row in known],
             enqueue=[candidate.space.defaults()],
         )
-        while not self.clock.stop_reason(self.state.spent) and (params := tuner.ask()) is not None:
-            evaluation = self._trial(ticket, proposal, params, best, rows)
-            tuner.tell(params, evaluation.objective, evaluation.status)
-            if evaluation.status is Status.CORRECT and evaluation.objective is not None:
-                best = max(best, evaluation.objective)
+        while points := [point for point in (tuner.ask() for _ in range(_TUNE_AHEAD)) if point is not None]:
+            self.measurer.build_ahead([(candidate, params) for params in points])
+            for params in points:
+                if self.clock.stop_reason(self.state.spent):
+                    return
+                evaluation = self._trial(ticket, proposal, params, best, rows)
+                tuner.tell(params, evaluation.objective, evaluation.status)
+                if evaluation.status is Status.CORRECT and evaluation.objective is not None:
+                    best = max(best, evaluation.objective)
 
     def _worth(self, first: Evaluation) -> int:
-        """Trials by the rule: none far below the cell's elite, few in cells far below the best, else all."""
+        """Trials for a new candidate: none for what is far below its cell's elite or the campaign's best.
+
+        Breadth comes first: the share of the trials that is granted grows with the used budget.
+        """
         objective = first.objective if first.objective is not None else -5.0
         elite = self.state.archive.get(first.cell) if first.cell is not None else None
+        best = self.state.archive.best()
         if elite is not None and objective < elite.objective - _CLOSE:
             return 0
+        if best is not None and objective < best.objective - _CLOSE:
+            return 0
+        return round(self.trials * self.clock.progress(self.state.spent))
+
+    def _deepen(self) -> bool:
+        """Tunes the best elite that has not had all its trials yet; False when there is none near the best.
+
+        What was found early had few trials: this gives it the rest once the map is drawn.
+        """
         best = self.state.archive.best()
-        if best is not None and objective < best.objective - _NEAR:
-            return min(_FAR_TRIALS, self.trials)
-        return self.trials
+        if best is None or self.clock.progress(self.state.spent) < _BREADTH:
+            return False
+        for elite in sorted(self.state.archive, key=lambda elite: elite.rank, reverse=True):
+            candidate = self.state.candidates[elite.candidate]
+            left = self.trials - len(self.state.tried(candidate.id)) + 1
+            size = candidate.space.product_size()
+            near = elite.objective > best.objective - _CLOSE
+            if near and left > 0 and len(self.state.tried(candidate.id)) < size and candidate.id not in self._deepened:
+                self._deepened.add(candidate.id)
+                ticket = self.state.tickets[candidate.id]
+                rows: list[Evaluation] = []
+                proposal = Proposal(candidate, operator=candidate.operator, emitter=candidate.operator)
+                self._tune(ticket, proposal, left, rows)
+                self._confirm(ticket, candidate, rows)
+                return True
+        return False
 
     def _confirm(self, ticket: int, candidate: Candidate, rows: list[Evaluation]) -> None:
         """Confirms the candidate's best trial of every cell that it could enter."""
@@ -232,7 +265,7 @@ class Loop:
         self._confirm_once(ticket, challenger, rows)
         for _ in range(_MAX_CONFIRMATIONS - 1):
             incumbent, claim = self.state.archive.get(cell), self.state.claims.get(challenger)
-            if incumbent is None or claim is None or self.clock.stop_reason(self.state.spent):
+            if incumbent is None or claim is None:
                 break
             holder = point(incumbent.candidate, incumbent.params)
             if holder == challenger or not (claim.lower < incumbent.objective and incumbent.lower < claim.objective):
@@ -279,6 +312,7 @@ class Loop:
         self.state.propose(ticket, proposal)
         for row in rows:
             self.state.note(row)
+            self.clock.recorded_s += sum(row.seconds.values())
             for cell, (status, elite) in self.state.settle().items():
                 if elite.candidate == proposal.candidate.id:
                     placed[cell] = status

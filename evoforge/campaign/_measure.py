@@ -38,9 +38,9 @@ class Live:
         self._build_jobs = build_jobs
 
     def build_ahead(self, jobs: Iterable[tuple[Candidate, Mapping[str, int]]]) -> None:
-        """Builds in parallel before anything is measured: on a CPU the compiler shares the device."""
+        """Builds and describes in parallel before anything is measured: on a CPU the compiler shares the device."""
         with ThreadPoolExecutor(self._build_jobs) as pool:
-            list(pool.map(lambda job: self._judge.build(*job), jobs))
+            list(pool.map(lambda job: self._judge.build_ahead(*job), jobs))
 
     def trial(self, candidate: Candidate, params: Mapping[str, int], prune_below: float | None) -> Evaluation:
         return self._described(self._judge.trial(candidate, params, prune_below=prune_below))

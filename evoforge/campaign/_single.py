@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,11 @@ def evaluate_kernel(
             return early, None
         judge.wait_compiled(600.0)
         judge.choose_baseline("best")
-        evaluation = Live(judge, Descriptor(), build_jobs=target.threads).trial(candidate, values, None)
+        live = Live(judge, Descriptor(), build_jobs=target.threads)
+        evaluation = live.trial(candidate, values, None)
+        if evaluation.status is Status.CORRECT:
+            beside = live.confirm(candidate, values, both=True)
+            evaluation = replace(beside, kind=Kind.TRIAL, facts=evaluation.facts, cell=evaluation.cell)
     return evaluation, evaluation.cell
 
 

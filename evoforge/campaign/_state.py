@@ -81,11 +81,12 @@ class State:
 
     def best_trial(self, candidate: str) -> Evaluation | None:
         """The correct trial of `candidate` with the highest objective; the first of equal ones."""
-        own = [row for at, row in self.trials.items() if at[0] == candidate and row.status is Status.CORRECT]
+        own = [row for row in self.tried(candidate) if row.status is Status.CORRECT]
         return max(own, key=lambda row: row.objective if row.objective is not None else -5.0, default=None)
 
-    def statuses(self, candidate: str) -> tuple[Status, ...]:
-        return tuple(row.status for at, row in self.trials.items() if at[0] == candidate)
+    def tried(self, candidate: str) -> list[Evaluation]:
+        """Every trial of `candidate` so far, in order."""
+        return [row for at, row in self.trials.items() if at[0] == candidate]
 
     def outcome(
         self, proposal: Proposal, ticket: int, rows: Sequence[Evaluation], gain: float, placed: Mapping[Cell, AddStatus]

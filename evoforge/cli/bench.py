@@ -24,12 +24,15 @@ def bench(
     from evoforge.campaign import bench as measure
     from evoforge.cli._output import cell_text, emit, speedup_text, table
     from evoforge.cli._progress import Progress
+    from evoforge.core import Status
 
     progress = Progress()
     with progress:
         progress.begin(name)
         found = measure(name, store, observer=progress)
-    status = 0 if all(row["status"] == "CORRECT" for row in found["rows"]) else 1
+    noisy = (Status.TIMING_SUSPECT,)  # says something about the machine, not that the kernel is wrong
+    found_statuses = [Status(row["status"]) for row in found["rows"]]
+    status = 0 if all(one.correct or one in noisy for one in found_statuses) else 1
     if as_json:
         emit(found)
         return status

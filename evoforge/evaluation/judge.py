@@ -7,6 +7,7 @@ their own, and none of them beside one another while a time is taken.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import secrets
 import statistics
@@ -17,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from evoforge.core import Candidate, Evaluation, Kind, Params, Signature, Status, Target, Task
-from evoforge.errors import UsageError, WorkerError
+from evoforge.errors import EvoforgeError, UsageError, WorkerError
 from evoforge.evaluation.admission import Admission, admit
 from evoforge.evaluation.baselines import SIDES, Baselines
 from evoforge.evaluation.build import Builder, Built
@@ -26,7 +27,7 @@ from evoforge.evaluation.material import Known, draw_known, make_material, widen
 from evoforge.evaluation.runner import LEVELS
 from evoforge.evaluation.targets import device_lock
 from evoforge.evaluation.timing import PAUSE_S, paired_block, t_half_width
-from evoforge.evaluation.trial import Stand, Trial, build_all
+from evoforge.evaluation.trial import Stand, Trial, build_all, describe
 from evoforge.evaluation.worker import ReferenceWorker
 
 __all__ = ["Judge"]
@@ -198,6 +199,14 @@ class Judge:
     def build(self, candidate: Candidate, params: Params) -> dict[str, Built]:
         """The candidate built for every workload, from the cache where it is there; thread-safe."""
         return build_all(self._stand, candidate, {**candidate.space.defaults(), **params})
+
+    def build_ahead(self, candidate: Candidate, params: Params) -> None:
+        """Builds and describes into the caches, so that the trial finds both; thread-safe, silent on failure."""
+        values = {**candidate.space.defaults(), **params}
+        built = build_all(self._stand, candidate, values)
+        if all(one.status is Status.CORRECT for one in built.values()):
+            with contextlib.suppress(EvoforgeError):  # the trial meets it again and books it
+                describe(self._stand, candidate, values, built)
 
     def verify(self, candidate: Candidate, params: Params) -> Evaluation:
         """Screen, build and verification only: UNMEASURED when it is right."""

@@ -24,7 +24,7 @@ from evoforge.evaluation.targets import device_lock
 from evoforge.evaluation.timing import PAUSE_S, Stopwatch, paired_block, significantly_below
 from evoforge.evaluation.verify import SampledBatches, WrongOutput, verify
 
-__all__ = ["Stand", "Trial", "build_all"]
+__all__ = ["Stand", "Trial", "build_all", "describe"]
 
 _BEYOND_BOUND = 1.15
 _HOPELESS_LOG2 = 3.0
@@ -80,6 +80,18 @@ def build_all(stand: Stand, candidate: Candidate, values: Params) -> dict[str, B
         name: stand.builder.build(candidate.source, values, material.signature)
         for name, material in stand.materials.items()
     }
+
+
+def describe(stand: Stand, candidate: Candidate, values: Params, built: Mapping[str, Built]) -> dict[str, Any]:
+    """The descriptor's facts on the first workload, from the cache where they are there; thread-safe."""
+    from evoforge.evaluation.facts import collect_facts
+
+    name = next(iter(built))
+    with stand.busy.working():
+        return collect_facts(
+            candidate.source, values, built[name], stand.materials[name].signature,
+            stand.traces.get(name), stand.target, stand.builder, unfused=stand.unfused,
+        )  # fmt: skip
 
 
 class Trial:
@@ -253,16 +265,8 @@ class Trial:
         return self.verdict(Status.CORRECT)
 
     def _collect(self) -> Mapping[str, Any]:
-        from evoforge.evaluation.facts import collect_facts
-
-        stand = self._stand
-        name = next(iter(self._built))
         try:
-            with stand.busy.working():
-                return collect_facts(
-                    self._candidate.source, self._params, self._built[name], stand.materials[name].signature,
-                    stand.traces.get(name), stand.target, stand.builder, unfused=stand.unfused,
-                )  # fmt: skip
+            return describe(self._stand, self._candidate, self._params, self._built)
         except EvoforgeError as error:
             self._flags.add("undescribed")
             return {"error": str(error)}

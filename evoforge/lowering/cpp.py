@@ -75,7 +75,9 @@ class Kernel:
         return name
 
 
-def print_kernel(domain: Domain, plan: Plan, schedule: Schedule, title: str, notes: list[str], lanes: int) -> tuple[str, Kernel]:
+def print_kernel(
+    domain: Domain, plan: Plan, schedule: Schedule, title: str, notes: list[str], lanes: int
+) -> tuple[str, Kernel]:
     """The source of one schedule, and what was declared in it.
 
     `lanes` is the number of floats in a vector of the target, which bounds parameters; the source
@@ -109,7 +111,11 @@ def _settle(kernel: Kernel) -> None:
         return sum(abs(d.choices.index(v) - d.choices.index(d.default)) for d, v in zip(declared, values, strict=True))
 
     spaces = ParameterSpace(tuple(Parameter(d.name, d.default, d.choices) for d in declared), tuple(kernel.requires))
-    feasible = [v for v in itertools.product(*(d.choices for d in declared)) if spaces.feasible(dict(zip(names, v, strict=True)))]
+    feasible = [
+        v
+        for v in itertools.product(*(d.choices for d in declared))
+        if spaces.feasible(dict(zip(names, v, strict=True)))
+    ]
     if not feasible:
         kernel.requires.clear()
         return

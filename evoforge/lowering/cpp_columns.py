@@ -106,7 +106,9 @@ def _width(printer: NestPrinter, lane: Loop) -> None:
 
 
 def _slabs(printer: NestPrinter, lane: Loop) -> None:
-    width = "UNROLL * evo::lanes" if printer.vector and printer.schedule.unroll else "evo::lanes" if printer.vector else "1"
+    width = (
+        "UNROLL * evo::lanes" if printer.vector and printer.schedule.unroll else "evo::lanes" if printer.vector else "1"
+    )
     for tensor in dict.fromkeys(t for one in printer.nest.passes for t, how in one.stores if how == "row"):
         producer = printer.domain.producer(tensor)
         assert producer is not None
@@ -114,7 +116,10 @@ def _slabs(printer: NestPrinter, lane: Loop) -> None:
         name = printer.names.fresh(f"{printer.names.of(producer)}_slab")
         full = " * ".join(printer.domain.shapes[a].factors[0] for a in inner) or "1"
         printer.kernel.piece(
-            name, "float", f"call->threads * ({full}) * {width}", f"the panel of {producer.origin or producer.name} per thread"
+            name,
+            "float",
+            f"call->threads * ({full}) * {width}",
+            f"the panel of {producer.origin or producer.name} per thread",
         )
         count = printer.names.text(printer.domain.numel(inner)) or "1"
         printer.w(f"float* {name} = p.{name} + evo::omp_get_thread_num() * ({count}) * {width};")
@@ -160,7 +165,9 @@ def _pass(printer: NestPrinter, one: Pass, number: int, lane: Loop, start: str, 
     ctx = _context(printer, one, lane, inner)
     with printer.loops(heads), _each(printer):
         if printer.vector and printer.schedule.unroll:
-            printer.w(f"const int64_t at = {lane.var} + u * evo::lanes, n = evo::part({lane.size} - at, {printer.whole(lane)});")
+            printer.w(
+                f"const int64_t at = {lane.var} + u * evo::lanes, n = evo::part({lane.size} - at, {printer.whole(lane)});"
+            )
         elif not printer.vector:
             printer.w("evo::one_by_one();")
         printer.statements(one, ctx, late, number, inner)
@@ -188,7 +195,9 @@ def _finish(printer: NestPrinter, one: Pass, lane: Loop) -> None:
     outside = dict(printer.known)
     with _each(printer):
         if printer.vector and printer.schedule.unroll:
-            printer.w(f"const int64_t at = {lane.var} + u * evo::lanes, n = evo::part({lane.size} - at, {printer.whole(lane)});")
+            printer.w(
+                f"const int64_t at = {lane.var} + u * evo::lanes, n = evo::part({lane.size} - at, {printer.whole(lane)});"
+            )
         ctx = _context(printer, one, lane, [])
         for node in one.row_maps:
             printer.let(node, ctx)
@@ -206,4 +215,3 @@ def _store(printer: NestPrinter, tensor: str, ctx: Context) -> None:
     where = ctx.offset(printer._write(tensor))
     text = value.text if value.vector else f"evo::broadcast({value.text})"
     printer.w(f"evo::store({printer.pointer(tensor)} + {where}, {text}, n);")
-

@@ -108,7 +108,9 @@ def can_vectorise(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tenso
         return dtype in _FLOATS or (dtype == "bool" and access.step(lane) == 1)
     if isinstance(expr, Op):
         kinds = [expr.dtype, *(_dtype(arg, tensors) for arg in expr.args)]
-        return all(k in (*_FLOATS, "bool") for k in kinds) and all(can_vectorise(a, lane, node, tensors) for a in expr.args)
+        return all(k in (*_FLOATS, "bool") for k in kinds) and all(
+            can_vectorise(a, lane, node, tensors) for a in expr.args
+        )
     if isinstance(expr, Cast):
         kinds = [expr.dtype, _dtype(expr.arg, tensors)]
         return all(k in (*_FLOATS, "bool") for k in kinds) and can_vectorise(expr.arg, lane, node, tensors)
@@ -170,7 +172,12 @@ def print_expr(expr: Expr, ctx: Context) -> Value:
     if isinstance(expr, Cast):
         return _cast(print_expr(expr.arg, ctx), computed(expr.dtype))
     if isinstance(expr, Where):
-        return _select(print_expr(expr.condition, ctx), print_expr(expr.then, ctx), print_expr(expr.other, ctx), computed(expr.dtype))
+        return _select(
+            print_expr(expr.condition, ctx),
+            print_expr(expr.then, ctx),
+            print_expr(expr.other, ctx),
+            computed(expr.dtype),
+        )
     return _operation(expr, ctx)
 
 
@@ -207,7 +214,12 @@ def _load(load: Load, ctx: Context) -> Value:
 
 def _step_text(access: Access, ctx: Context) -> str:
     size = dict(access.terms or ())[ctx.lane]
-    return ctx.offset(Access(access.tensor, ((ctx.lane, size),), 0)).replace(ctx.lane_text, "1").replace("1 * ", "").replace(" * 1", "")
+    return (
+        ctx.offset(Access(access.tensor, ((ctx.lane, size),), 0))
+        .replace(ctx.lane_text, "1")
+        .replace("1 * ", "")
+        .replace(" * 1", "")
+    )
 
 
 def _address(load: Load, ctx: Context) -> str:
@@ -244,7 +256,9 @@ def _select(condition: Value, then: Value, other: Value, dtype: str) -> Value:
 
 def _operation(op: Op, ctx: Context) -> Value:
     if op.name == "pow" and isinstance(op.args[1], Const):
-        short = {2.0: "square", 3.0: "cube", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}.get(float(op.args[1].value))
+        short = {2.0: "square", 3.0: "cube", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}.get(
+            float(op.args[1].value)
+        )
         if short and (computed(op.dtype) in ("f32", "f64") or short in ("square", "cube")):
             value = print_expr(op.args[0], ctx)
             return Value(f"evo::{short}({value.text})", value.vector, computed(op.dtype))
@@ -278,4 +292,3 @@ _FUNCTIONS = (
     "acos", "atan", "sinh", "cosh", "tanh", "erf", "sigmoid", "floor", "ceil", "round", "trunc", "sign", "isnan", "isinf",
     "floordiv", "mod", "fmod", "pow", "max", "min", "atan2",
 )  # fmt: skip
-

@@ -48,7 +48,11 @@ def collapse(domain: Domain, axes: Sequence[str], accesses: Iterable[Access], ap
                 a, b = table.get(before), table.get(name)
                 if a is None and b is None:
                     continue
-                if a is None or b is None or any(x != y * e for x, y, e in zip(a.values, b.values, extent, strict=True)):
+                if (
+                    a is None
+                    or b is None
+                    or any(x != y * e for x, y, e in zip(a.values, b.values, extent, strict=True))
+                ):
                     joined = False
                     break
         if joined:

@@ -117,7 +117,9 @@ class NestPrinter:
             groups = collapse(self.domain, order_axes(self.domain, mine, accesses), accesses, self.apart)
             return [
                 Loop(g, v if k else "step", self.names.size(g, s if k else "steps"), self._extent(g))
-                for k, (g, (v, s)) in reversed(list(enumerate(zip(reversed(groups), (("step", "steps"), *_INNER), strict=False))))
+                for k, (g, (v, s)) in reversed(
+                    list(enumerate(zip(reversed(groups), (("step", "steps"), *_INNER), strict=False)))
+                )
             ]
         if not nest.reduces:
             return [self._lane_loop(self.lane_group)] if self.lane_group else []
@@ -125,7 +127,8 @@ class NestPrinter:
         fast = next((g for g in groups if self._unit(one, g)), groups[-1] if groups else ())
         groups = [g for g in groups if g != fast]
         loops = [
-            Loop(g, v, self.names.size(g, s), self._extent(g)) for g, (v, s) in zip(reversed(groups), _INNER, strict=False)
+            Loop(g, v, self.names.size(g, s), self._extent(g))
+            for g, (v, s) in zip(reversed(groups), _INNER, strict=False)
         ][::-1]
         return [*loops, self._lane_loop(fast)] if fast else loops
 
@@ -184,7 +187,11 @@ class NestPrinter:
         tensors = self.domain.tensors
         for one in passes:
             lane = self._lane_of(one)
-            for node in (*one.nodes, *(one.heads if self.nest.columns else ()), *(one.row_maps if self.nest.columns else ())):
+            for node in (
+                *one.nodes,
+                *(one.heads if self.nest.columns else ()),
+                *(one.row_maps if self.nest.columns else ()),
+            ):
                 if not can_vectorise(node.body, lane, node, tensors):
                     return False
                 if node.kind == "reduce" and not self._vector_reduce(node, lane):
@@ -275,7 +282,9 @@ class NestPrinter:
         passes = []
         for one in self.nest.passes:
             words = [self.names.of(node) for node in one.reduces]
-            words += [tensor for tensor, how in one.stores if how == "memory" and self.domain.tensors[tensor].kind == "out"]
+            words += [
+                tensor for tensor, how in one.stores if how == "memory" and self.domain.tensors[tensor].kind == "out"
+            ]
             words += [self.names.of(n) for n in one.maps if any((o, "row") in one.stores for o in n.outputs)]
             words += [self.names.of(n) for n in one.maps if any(o in self.kernel.plan.memory for o in n.outputs)]
             passes.append(", ".join(dict.fromkeys(words)) or "nothing")
@@ -318,7 +327,9 @@ class NestPrinter:
             name = self.names.fresh(f"{self.names.of(producer)}_row")
             count = self.names.text(self.domain.numel(inner)) or "1"
             full = " * ".join(self.domain.shapes[a].factors[0] for a in inner) or "1"
-            self.kernel.piece(name, "float", f"call->threads * ({full})", f"one row of {producer.origin or producer.name} per thread")
+            self.kernel.piece(
+                name, "float", f"call->threads * ({full})", f"one row of {producer.origin or producer.name} per thread"
+            )
             self.w(f"float* {name} = p.{name} + evo::omp_get_thread_num() * {_product(count)};")
             self.row_buffers[tensor] = name
 
@@ -436,7 +447,12 @@ class NestPrinter:
         lane = self._lane_of(one)
 
         def visit(node: Any) -> Any:
-            if isinstance(node, Op) and node.name == "div" and isinstance(node.args[1], Load) and lane in axes_of(node.args[0]):
+            if (
+                isinstance(node, Op)
+                and node.name == "div"
+                and isinstance(node.args[1], Load)
+                and lane in axes_of(node.args[0])
+            ):
                 tensor = node.args[1].tensor
                 value = self.known.get(tensor)
                 if value is not None and not value.vector and value.dtype == "f32" and tensor not in self.reciprocals:
@@ -493,16 +509,21 @@ class NestPrinter:
     def lane_heads(self, lane: Loop, vector: bool, start: str = "0", top: str = "") -> list[str]:
         """Tile loops and the loop over the lane axis; `start` and `top` bound them where they are in a chunk."""
         step = "UNROLL * evo::lanes" if vector and self.schedule.unroll else "evo::lanes" if vector else "1"
-        least = self.lanes * (8 if self.schedule.unroll else 1) * 2 if vector else 2
         heads, end = [], top or lane.size
-        walked: int | str = self.chunk_chain[-1][1] if start != "0" and self.chunk_chain else lane.extent
-        self.lane_chain = list(self.chunk_chain) if start != "0" else []
-        levels = min(self.schedule.tile, tile_levels(lane.extent, self.lanes, vector, self.schedule.unroll))
+        inside = bool(self.chunk_chain) and start != "0"
+        walked: int | str = self.chunk_chain[-1][1] if inside else lane.extent
+        self.lane_chain = list(self.chunk_chain) if inside else []
+        room = min(lane.extent, max(self.kernel.parameters["CHUNK"].choices)) if inside else lane.extent
+        levels = min(self.schedule.tile, tile_levels(room, self.lanes, vector, self.schedule.unroll))
         if vector and self.schedule.unroll:
             self.unroll_parameter()
-        for level, (name, parameter) in enumerate(zip(_TILE_NAMES.get(levels, ()), _TILE_PARAMETERS.get(levels, ()), strict=True)):
-            self._tile_parameter(parameter, levels - level, levels, lane.extent, least, vector)
+        for level, (name, parameter) in enumerate(
+            zip(_TILE_NAMES.get(levels, ()), _TILE_PARAMETERS.get(levels, ()), strict=True)
+        ):
+            self._tile_parameter(parameter, levels - level, levels, room, vector)
             heads.append(f"for (int64_t {name} = {start}; {name} < {end}; {name} += {parameter})")
+            if inside and not level:
+                self.kernel.require(f"CHUNK > {parameter}")
             start, end = name, f"evo::min({name} + {parameter}, {lane.size})"
             self.lane_chain.append((walked, parameter))
             walked = parameter
@@ -511,7 +532,7 @@ class NestPrinter:
         heads.append(f"for (int64_t {lane.var} = {start}; {lane.var} < {end}; {advance})")
         return heads
 
-    def _tile_parameter(self, name: str, level: int, levels: int, extent: int, least: int, vector: bool) -> None:
+    def _tile_parameter(self, name: str, level: int, levels: int, extent: int, vector: bool) -> None:
         smallest = 2 * self.lanes if vector else 4
         choices = tuple(c for c in _powers(smallest, 1 << 20) if c < extent)
         spread = [choices[round((k + 1) * len(choices) / (levels + 1) - 0.5)] for k in range(levels)]
@@ -526,7 +547,14 @@ class NestPrinter:
         return self.kernel.flag("whole", f"{lane.size} % {step} == 0")
 
     def sweep(
-        self, one: Pass, ctx: Context, inner: Sequence[Loop], late: Sequence[Node], number: int, start: str = "", top: str = ""
+        self,
+        one: Pass,
+        ctx: Context,
+        inner: Sequence[Loop],
+        late: Sequence[Node],
+        number: int,
+        start: str = "",
+        top: str = "",
     ) -> None:
         """The loops of a pass and their body."""
         lane = inner[-1] if inner else None
@@ -543,7 +571,9 @@ class NestPrinter:
         with self.loops(heads):
             if lane is not None and ctx.vector and self.schedule.unroll:
                 with self.unrolled():
-                    self.w(f"const int64_t at = {lane.var} + u * evo::lanes, n = evo::part({lane.size} - at, {self.whole(lane)});")
+                    self.w(
+                        f"const int64_t at = {lane.var} + u * evo::lanes, n = evo::part({lane.size} - at, {self.whole(lane)});"
+                    )
                     self.statements(one, ctx, late, number, inner)
             else:
                 if lane is not None and ctx.vector:
@@ -602,7 +632,11 @@ class NestPrinter:
         if how == "row":
             pointer, access, dtype = self.row_buffers[tensor], self._in_row(tensor), "f32"
         else:
-            pointer, access, dtype = self.pointer(tensor), self._write(tensor), t.dtype if t.kind == "out" else computed(t.dtype)
+            pointer, access, dtype = (
+                self.pointer(tensor),
+                self._write(tensor),
+                t.dtype if t.kind == "out" else computed(t.dtype),
+            )
         where = self.row_offset(ctx, access) if how == "row" else ctx.offset(replace(access, tensor=""))
         place = pointer if where == "0" else f"{pointer} + {where}"
         if ctx.vector and ctx.lane in access.axes:
@@ -650,7 +684,9 @@ class NestPrinter:
             position = ctx.offset(replace(self._position(node), tensor=""))
             if ctx.vector:
                 inside = self._position(node).step(ctx.lane)
-                position = f"evo::iota() + (int32_t)({position})" if inside else f"evo::broadcast((int32_t)({position}))"
+                position = (
+                    f"evo::iota() + (int32_t)({position})" if inside else f"evo::broadcast((int32_t)({position}))"
+                )
             arguments.append(position)
         if ctx.vector and not self.nest.columns:
             arguments.append("n")
@@ -687,7 +723,9 @@ def _ctype(value: Value) -> str:
 
 
 def _short(tensor: str) -> str:
-    return {"in": "x", "cst": "w", "out": "y"}.get(tensor.rstrip("0123456789"), "t") + tensor.lstrip("abcdefghijklmnopqrstuvwxyz")
+    return {"in": "x", "cst": "w", "out": "y"}.get(tensor.rstrip("0123456789"), "t") + tensor.lstrip(
+        "abcdefghijklmnopqrstuvwxyz"
+    )
 
 
 def _atoms(node: Node) -> set[str]:

@@ -73,7 +73,11 @@ def _ahead(printer: NestPrinter, one: Pass, ctx: Context, inner: Sequence[Loop],
     lines = []
     for access in accesses:
         last = inner[-1].group[-1]
-        step = printer.names.text(dict(access.terms or ()).get(last) or printer.domain.numel(())) if last in access.axes else ""
+        step = (
+            printer.names.text(dict(access.terms or ()).get(last) or printer.domain.numel(()))
+            if last in access.axes
+            else ""
+        )
         if last not in access.axes:
             continue
         distance = "STEPS_AHEAD" if columns else "AHEAD"

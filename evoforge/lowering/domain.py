@@ -250,7 +250,9 @@ def _extent(single: _Single, stage: str, name: str) -> int:
 class _Builder:
     """Turns stages into nodes, and finds texts for sizes."""
 
-    def __init__(self, singles: Sequence[_Single], names: Mapping[tuple[str, str], str], values: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self, singles: Sequence[_Single], names: Mapping[tuple[str, str], str], values: Mapping[str, tuple[int, ...]]
+    ) -> None:
         self.singles = singles
         self.names = names
         self.values = values
@@ -279,11 +281,15 @@ class _Builder:
 
     def text(self, name: str) -> str:
         """C++ for the size of an axis."""
-        for (tensor, dim), known in sorted(self.dims.items(), key=lambda item: ("in out cst tmp".index(item[0][0][:2]), item[0])):
+        for (tensor, dim), known in sorted(
+            self.dims.items(), key=lambda item: ("in out cst tmp".index(item[0][0][:2]), item[0])
+        ):
             if known == name and self.tensors[tensor].kind != "tmp":
                 return f"EVO_SIZE({tensor}, {dim})"
         if len(set(self.values[name])) > 1:
-            raise UnsupportedError("expected every size that differs between workloads to be the size of an input or output")
+            raise UnsupportedError(
+                "expected every size that differs between workloads to be the size of an input or output"
+            )
         return str(self.values[name][0])
 
     def size(self, tensor: str, dim: int) -> Size:
@@ -312,7 +318,11 @@ class _Builder:
         return steps
 
     def node(self, stage: Stage) -> Node:
-        mine = {a.name: self.names[stage.name, a.name] for a in (*stage.axes, *stage.reduction) if (stage.name, a.name) in self.names}
+        mine = {
+            a.name: self.names[stage.name, a.name]
+            for a in (*stage.axes, *stage.reduction)
+            if (stage.name, a.name) in self.names
+        }
         axes = tuple(mine[a.name] for a in stage.axes if a.name in mine)
         reduction = tuple(mine[a.name] for a in stage.reduction if a.name in mine)
         every = [list(loads(single.bodies[stage.name])) for single in self.singles]
@@ -362,7 +372,9 @@ class _Builder:
             if row == values and len(set(row)) > 1:
                 return Size((name,), values)
         if len(set(values)) > 1:
-            raise UnsupportedError(f"expected one expression for a stride of {load.tensor} in all workloads, found none")
+            raise UnsupportedError(
+                f"expected one expression for a stride of {load.tensor} in all workloads, found none"
+            )
         return Size(() if factor == 1 else (str(factor),), values)
 
     def _write(self, stage: Stage, target: str, mine: Mapping[str, str]) -> Access:

@@ -24,7 +24,11 @@ _LINE = 64
 
 def implied_cell(kernel: Kernel, params: Params, *, unfused: int, lanes: int, l2_bytes: int) -> Cell:
     """(tiling, memory, fusion) of a printed kernel at `params`."""
-    return (_tiling(kernel, params, lanes), _memory(kernel, params, lanes), _fusion(kernel, params, unfused, lanes, l2_bytes))
+    return (
+        _tiling(kernel, params, lanes),
+        _memory(kernel, params, lanes),
+        _fusion(kernel, params, unfused, lanes, l2_bytes),
+    )
 
 
 def _tiling(kernel: Kernel, params: Params, lanes: int) -> int:
@@ -53,7 +57,9 @@ def _tiled(chain: list[tuple[int | str, int | str]], params: Params, step: int) 
 def _memory(kernel: Kernel, params: Params, lanes: int) -> int:
     domain = kernel.domain
     outputs = {name: t.numel * DTYPES[t.dtype] for name, t in domain.tensors.items() if t.kind == "out"}
-    streamed = {name for sweep in kernel.sweeps for name in sweep.streamed if _aligned(kernel, sweep, name, params, lanes)}
+    streamed = {
+        name for sweep in kernel.sweeps for name in sweep.streamed if _aligned(kernel, sweep, name, params, lanes)
+    }
     if streamed and 4 * sum(outputs[name] for name in streamed) >= sum(outputs.values()):
         return 3
     if any(sweep.prefetched for sweep in kernel.sweeps):
@@ -69,8 +75,10 @@ def _aligned(kernel: Kernel, sweep: Sweep, tensor: str, params: Params, lanes: i
     steps = [size.first for _, size in producer.write.terms or ()]
     lane_extent = max((chain[0][0] for chain in sweep.chains if chain and isinstance(chain[0][0], int)), default=0)
     whole = kernel.domain.tensors[tensor].numel
-    return whole >= lanes and all(step % lanes == 0 or step < (lane_extent or whole) for step in steps if step > 1) and (
-        lane_extent >= lanes
+    return (
+        whole >= lanes
+        and all(step % lanes == 0 or step < (lane_extent or whole) for step in steps if step > 1)
+        and (lane_extent >= lanes)
     )
 
 
@@ -95,7 +103,8 @@ def _fusion(kernel: Kernel, params: Params, unfused: int, lanes: int, l2_bytes: 
     largest = max(graph_tensors.values(), default=1)
     unit = outputs if outputs * 8 >= largest else largest
     stored = sum(
-        domain.tensors[name].numel * (4 if domain.tensors[name].dtype in ("f16", "bf16") else DTYPES[domain.tensors[name].dtype])
+        domain.tensors[name].numel
+        * (4 if domain.tensors[name].dtype in ("f16", "bf16") else DTYPES[domain.tensors[name].dtype])
         for name in kernel.plan.memory
     )
     share = stored / max(unit, 1)
@@ -128,9 +137,7 @@ def _fetched_again(kernel: Kernel, sizes: Mapping[str, int], params: Params, lan
     return again
 
 
-def _within(
-    kernel: Kernel, nest: Nest, touched: Mapping[str, int], l2_bytes: int, params: Params, lanes: int
-) -> float:
+def _within(kernel: Kernel, nest: Nest, touched: Mapping[str, int], l2_bytes: int, params: Params, lanes: int) -> float:
     """Bytes that later passes of one nest fetch again because a row, or a panel, outgrows the cache."""
     domain = kernel.domain
     again = 0.0
@@ -138,7 +145,10 @@ def _within(
     streamed = {name for sweep in kernel.sweeps for name in sweep.streamed}
     for one in nest.passes:
         for name in {
-            access.tensor for node in one.nodes for access in node.reads() if one.reads.get(access.tensor, "memory") == "memory"
+            access.tensor
+            for node in one.nodes
+            for access in node.reads()
+            if one.reads.get(access.tensor, "memory") == "memory"
         }:
             readers[name] = readers.get(name, 0) + 1
             if name in streamed:
@@ -147,7 +157,9 @@ def _within(
         row_axes = tuple(a for a in nest.rows if a != nest.lane)
         width = lanes * params.get("UNROLL", 1) * 4
         panel = sum(
-            size * max(_LINE, width) / (4 * max(domain.extents[nest.lane].first, 1) * max(domain.numel(row_axes).first, 1))
+            size
+            * max(_LINE, width)
+            / (4 * max(domain.extents[nest.lane].first, 1) * max(domain.numel(row_axes).first, 1))
             for name, size in touched.items()
             if is_tensor_sized(domain, tuple(a for a, _ in _terms(kernel, name)))
         )

@@ -204,7 +204,9 @@ class _Planner:
     def _drop_unread(self, nest: Nest) -> None:
         """Row buffers that no later pass of their nest reads are not kept."""
         for one in nest.passes:
-            unread = [t for t, how in one.stores if how == "row" and not any(o.reads.get(t) == "row" for o in nest.passes)]
+            unread = [
+                t for t, how in one.stores if how == "row" and not any(o.reads.get(t) == "row" for o in nest.passes)
+            ]
             one.stores = [(t, how) for t, how in one.stores if (t, how) not in [(u, "row") for u in unread]]
             self.buffers = [t for t in self.buffers if t not in unread]
 
@@ -236,8 +238,10 @@ class _Planner:
                 last = offset == len(group) - 1 and position == len(groups) - 1
                 for node in nodes:
                     if self._row_level(node, rows, has_reduce) and node.kind == "map":
-                        due = levels[node.name] == level + 1 or (last and levels[node.name] > level) or (
-                            level == 0 and levels[node.name] == 0
+                        due = (
+                            levels[node.name] == level + 1
+                            or (last and levels[node.name] > level)
+                            or (level == 0 and levels[node.name] == 0)
                         )
                         if due and self._is_out(node):
                             self._row_out(nest, nest.passes[offset], node, rows)
@@ -316,7 +320,14 @@ class _Planner:
                 self._need(nest, one, access, producer, rows, has_reduce, after)
 
     def _need(
-        self, nest: Nest, one: Pass, access: Access, producer: Node, rows: tuple[str, ...], has_reduce: bool, after: bool
+        self,
+        nest: Nest,
+        one: Pass,
+        access: Access,
+        producer: Node,
+        rows: tuple[str, ...],
+        has_reduce: bool,
+        after: bool,
     ) -> None:
         tensor, here = access.tensor, len(self.nests) - 1
         if producer.kind == "reduce":

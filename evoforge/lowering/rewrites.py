@@ -160,7 +160,12 @@ def _pairs(graph: Graph, monoid: str, matches: Any, merged: str) -> Graph:
         if first.kind != "reduce" or first.monoid != monoid or not _float(graph, first):
             continue
         for second in graph.stages:
-            if second.kind == "reduce" and second is not first and _same_domain(first, second) and matches(graph, first, second):
+            if (
+                second.kind == "reduce"
+                and second is not first
+                and _same_domain(first, second)
+                and matches(graph, first, second)
+            ):
                 return _pairs(_merged(graph, first, second, merged), monoid, matches, merged)
     return graph
 
@@ -198,7 +203,12 @@ def _cancelled(graph: Graph, total: str, mean: str, count: float) -> Graph:
     """Where the sum is read only to be divided by the count, reads the mean."""
 
     def visit(node: Any) -> Any:
-        if isinstance(node, Op) and node.name == "div" and isinstance(node.args[0], Load) and node.args[0].tensor == total:
+        if (
+            isinstance(node, Op)
+            and node.name == "div"
+            and isinstance(node.args[0], Load)
+            and node.args[0].tensor == total
+        ):
             divisor = node.args[1]
             if isinstance(divisor, Const) and float(divisor.value) == count:
                 return replace(node.args[0], tensor=mean)
@@ -206,5 +216,3 @@ def _cancelled(graph: Graph, total: str, mean: str, count: float) -> Graph:
 
     stages = tuple(replace(stage, body=rewrite(stage.body, visit)) for stage in graph.stages)
     return _without_dead(Graph(graph.tensors, stages))
-
-

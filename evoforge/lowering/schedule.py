@@ -83,10 +83,14 @@ class Schedule:
             if value not in CHOICES.get(gene_name(key), ()):
                 known = CHOICES.get(gene_name(key))
                 expected = f"gene {key} to be one of {', '.join(known)}" if known else f"a gene of {', '.join(CHOICES)}"
-                raise UsageError(f"expected {expected}, got {key}={value!r}; make the genome with this version of evoforge")
+                raise UsageError(
+                    f"expected {expected}, got {key}={value!r}; make the genome with this version of evoforge"
+                )
 
         def keyed(gene: str) -> dict[str, str]:
-            return {key.partition(":")[2]: value for key, value in genome.items() if gene_name(key) == gene and ":" in key}
+            return {
+                key.partition(":")[2]: value for key, value in genome.items() if gene_name(key) == gene and ":" in key
+            }
 
         return cls(
             vector=genome.get("vector", "vector") == "vector",

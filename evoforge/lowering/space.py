@@ -52,7 +52,9 @@ class ScheduleSpace:
     def __init__(
         self, graphs: Sequence[Graph], *, l1_bytes: int, l2_bytes: int, vector_bytes: int, threads: int
     ) -> None:
-        scans = sorted({stage.origin or stage.name for graph in graphs for stage in graph.stages if stage.kind == "scan"})
+        scans = sorted(
+            {stage.origin or stage.name for graph in graphs for stage in graph.stages if stage.kind == "scan"}
+        )
         if scans:
             raise UnsupportedError(
                 f"expected maps and reductions, got {', '.join(scans)}; schedules do not cover scans yet: "
@@ -100,7 +102,11 @@ class ScheduleSpace:
                 if again:
                     found[f"placement:{node.name}"] = CHOICES["placement"] if has_reduce else ("inline", "root")
                 for out in node.outputs:
-                    if out and domain.tensors[out].kind == "out" and domain.tensors[out].dtype in ("f32", "f16", "bf16"):
+                    if (
+                        out
+                        and domain.tensors[out].kind == "out"
+                        and domain.tensors[out].dtype in ("f32", "f16", "bf16")
+                    ):
                         found[f"stream:{out}"] = CHOICES["stream"]
             depth = sum(node.kind == "reduce" for node in nodes) + sum(f"placement:{n.name}" in found for n in maps)
             for boundary in range(1, min(depth, 6) + 1):
@@ -138,9 +144,7 @@ class ScheduleSpace:
                 break
         return changed
 
-    def cross(
-        self, a: Mapping[str, Any], b: Mapping[str, Any], rng: np.random.Generator, strategy: Strategy
-    ) -> Genome:
+    def cross(self, a: Mapping[str, Any], b: Mapping[str, Any], rng: np.random.Generator, strategy: Strategy) -> Genome:
         """Every gene from either parent; a mutation of `a` where nothing new comes out."""
         parents = {self.render(a), self.render(b)}
         for _ in range(8):
@@ -180,11 +184,11 @@ class ScheduleSpace:
                         genome = self._built_for(cell, self.default(rng), rng, strategy)
                         found.add(self.implied_cell(genome))
         levels = [sorted({cell[axis] for cell in found}) for axis in range(3)]
-        missing = [
-            (t, m, f) for t in levels[0] for m in levels[1] for f in levels[2] if (t, m, f) not in found
-        ]
+        missing = [(t, m, f) for t in levels[0] for m in levels[1] for f in levels[2] if (t, m, f) not in found]
         for cell in missing:
-            genome = self._walk(cell, self._built_for(cell, self._draw(rng, strategy), rng, strategy), rng, strategy, 12)
+            genome = self._walk(
+                cell, self._built_for(cell, self._draw(rng, strategy), rng, strategy), rng, strategy, 12
+            )
             found.add(self.implied_cell(genome))
         return frozenset(found)
 
@@ -209,20 +213,28 @@ class ScheduleSpace:
             plan = make_plan(domain, schedule, self.threads)
             if len(self._kernels) > 4096:
                 self._kernels.clear()
-            self._kernels[key] = print_kernel(domain, plan, schedule, self._title(), _notes(self._tidy(genome)), self.lanes)
+            self._kernels[key] = print_kernel(
+                domain, plan, schedule, self._title(), _notes(self._tidy(genome)), self.lanes
+            )
         return self._kernels[key]
 
     def _title(self) -> str:
-        words = dict.fromkeys(stage.origin.split(".")[1] if "." in stage.origin else stage.origin for stage in self._graphs[0].stages)
+        words = dict.fromkeys(
+            stage.origin.split(".")[1] if "." in stage.origin else stage.origin for stage in self._graphs[0].stages
+        )
         return "Computes " + ", ".join(word for word in words if word and word != "copy") + "."
 
     def _tidy(self, genome: Mapping[str, Any]) -> Genome:
         """Known genes that are not plain, in the space's order."""
-        return {
-            key: genome[key]
-            for key, values in self._genes.items()
-            if key in genome and genome[key] in values and genome[key] != values[0]
-        } if hasattr(self, "_genes") else dict(genome)
+        return (
+            {
+                key: genome[key]
+                for key, values in self._genes.items()
+                if key in genome and genome[key] in values and genome[key] != values[0]
+            }
+            if hasattr(self, "_genes")
+            else dict(genome)
+        )
 
     # choices
 
@@ -302,7 +314,9 @@ class ScheduleSpace:
             elif genome.get("prefetch", "none") == "none":
                 genome["prefetch"] = self._pick("prefetch", rng, strategy, unlike="none")
 
-    def _set_fusion(self, genome: Genome, fusion: int, memory: int, rng: np.random.Generator, strategy: Strategy) -> None:
+    def _set_fusion(
+        self, genome: Genome, fusion: int, memory: int, rng: np.random.Generator, strategy: Strategy
+    ) -> None:
         placements = self._keys("placement")
         tmps = [key for key in placements if not self._is_out(key)]
         if fusion >= 2:
@@ -349,7 +363,9 @@ class ScheduleSpace:
             if here == 0:
                 break
             key = names[int(rng.integers(len(names)))]
-            trial = self._tidy({**genome, key: self._pick(key, rng, strategy, unlike=genome.get(key, self._genes[key][0]))})
+            trial = self._tidy(
+                {**genome, key: self._pick(key, rng, strategy, unlike=genome.get(key, self._genes[key][0]))}
+            )
             there = distance(trial)
             if there <= here:
                 genome, here = trial, there

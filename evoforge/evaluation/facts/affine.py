@@ -7,33 +7,65 @@ Symbols are loops (``L3``), pointers (``@2``) and unknowns (``?5``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 
-__all__ = ["Affine", "Value"]
+__all__ = ["Affine", "Number", "Value"]
 
 _MAX_ALTERNATIVES = 4
 
 
 @dataclass(frozen=True)
+class Number:
+    """A known number, and the factor of it that comes from the kernel's parameters (1: none does).
+
+    The factor tells a tile size, which was chosen, from a dimension of the task, which was not.
+    """
+
+    value: Fraction
+    chosen: Fraction = Fraction(1)
+
+    @classmethod
+    def of(cls, value: int | Fraction, *, chosen: bool = False) -> Number:
+        value = Fraction(value)
+        return cls(value, value if chosen and value else Fraction(1))
+
+    def __add__(self, other: Number) -> Number:
+        if not self.value or not other.value:
+            return other if not self.value else self
+        total = self.value + other.value
+        if self.chosen == other.chosen or not total:
+            return Number(total, self.chosen if total else Fraction(1))
+        return Number(total, total)
+
+    def __mul__(self, other: Number) -> Number:
+        return Number(self.value * other.value, self.chosen * other.chosen)
+
+    def per(self, other: Number) -> Number:
+        return Number(self.value / other.value, self.chosen / other.chosen)
+
+    def over(self, other: Number) -> Number:
+        """The quotient, rounded towards zero as C does it."""
+        quotient = Fraction(int(self.value / other.value))
+        return Number(quotient, self.chosen / other.chosen if quotient else Fraction(1))
+
+
+@dataclass(frozen=True)
 class Affine:
-    """Σ coefficient · symbol + const; coefficients are non-zero."""
+    """Σ coefficient · symbol + const; coefficients are not zero."""
 
-    terms: tuple[tuple[str, Fraction], ...] = ()
-    const: Fraction = field(default_factory=Fraction)
+    terms: tuple[tuple[str, Number], ...] = ()
+    const: Number = Number(Fraction())
 
-    def coefficient(self, symbol: str) -> Fraction:
-        return next((c for name, c in self.terms if name == symbol), Fraction())
+    def coefficient(self, symbol: str) -> Number | None:
+        return next((c for name, c in self.terms if name == symbol), None)
 
-    def plus(self, other: Affine, factor: Fraction) -> Affine:
+    def plus(self, other: Affine, factor: Number) -> Affine:
         sums = dict(self.terms)
         for name, coefficient in other.terms:
-            sums[name] = sums.get(name, Fraction()) + factor * coefficient
-        terms = tuple(sorted((name, c) for name, c in sums.items() if c))
+            sums[name] = sums.get(name, Number(Fraction())) + factor * coefficient
+        terms = tuple(sorted(((name, c) for name, c in sums.items() if c.value), key=lambda term: term[0]))
         return Affine(terms, self.const + factor * other.const)
-
-    def times(self, factor: Fraction) -> Affine:
-        return Affine().plus(self, factor)
 
 
 @dataclass(frozen=True)
@@ -43,15 +75,15 @@ class Value:
     alternatives: tuple[Affine, ...]
 
     @classmethod
-    def of(cls, number: int | Fraction) -> Value:
-        return cls((Affine((), Fraction(number)),))
+    def of(cls, number: int | Fraction | Number) -> Value:
+        return cls((Affine((), number if isinstance(number, Number) else Number.of(number)),))
 
     @classmethod
-    def symbol(cls, name: str) -> Value:
-        return cls((Affine(((name, Fraction(1)),)),))
+    def symbol(cls, name: str, factor: Number | None = None) -> Value:
+        return cls((Affine(((name, factor or Number.of(1)),)),))
 
     @property
-    def number(self) -> Fraction | None:
+    def number(self) -> Number | None:
         """The value, if it is one known number."""
         only = self.alternatives[0]
         return only.const if len(self.alternatives) == 1 and not only.terms else None
@@ -60,7 +92,11 @@ class Value:
     def symbols(self) -> set[str]:
         return {name for affine in self.alternatives for name, _ in affine.terms}
 
-    def numbers(self) -> Iterator[Fraction]:
+    @property
+    def is_pointer(self) -> bool:
+        return any(symbol[0] == "@" for symbol in self.symbols)
+
+    def numbers(self) -> Iterator[Number]:
         """The alternatives that are numbers."""
         return (affine.const for affine in self.alternatives if not affine.terms)
 
@@ -68,14 +104,14 @@ class Value:
         return Value(tuple(dict.fromkeys(self.alternatives + other.alternatives))[:_MAX_ALTERNATIVES])
 
     def plus(self, other: Value, sign: int = 1) -> Value:
-        return self._each(other, lambda a, b: a.plus(b, Fraction(sign)))
+        return self._each(other, lambda a, b: a.plus(b, Number.of(sign)))
 
     def times(self, other: Value) -> Value | None:
         """None if neither side is a number."""
         for one, two in ((self, other), (other, self)):
             factor = one.number
             if factor is not None:
-                return Value(tuple(affine.times(factor) for affine in two.alternatives))
+                return Value(tuple(Affine().plus(affine, factor) for affine in two.alternatives))
         return None
 
     def _each(self, other: Value, combine: Callable[[Affine, Affine], Affine]) -> Value:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from evoforge.evaluation.facts.affine import Value
+from evoforge.evaluation.facts.affine import Number, Value
 from evoforge.evaluation.facts.nodes import Node, children, find, text_of
 
 __all__ = ["Closure", "Expressions", "TooLarge"]
@@ -35,7 +34,8 @@ class Closure:
 class Expressions:
     """Evaluates expressions; `_scopes` hold values and closures by name, innermost last.
 
-    Whoever derives says what a call does, and is told of every address.
+    Octal numbers with the suffix LL are the kernel's parameters (nobody else writes such): they and
+    what is made of them count as chosen. Whoever derives says what a call does, and is told of every address.
     """
 
     def __init__(self, lanes: int) -> None:
@@ -103,8 +103,11 @@ class Expressions:
 
     def _eval_number_literal(self, node: Node) -> Value | None:
         text = text_of(node).replace("'", "").lower()
+        digits = text.rstrip("ul")
         try:
-            return Value.of(int(text.rstrip("ul"), 0))
+            if re.fullmatch(r"0[0-7]+", digits):
+                return Value.of(Number.of(int(digits, 8), chosen=text.endswith("ll")))
+            return Value.of(int(digits, 0))
         except ValueError:
             return None
 
@@ -136,7 +139,7 @@ class Expressions:
         inner = self.value(node.child_by_field_name("argument"))
         operator = text_of(node.child_by_field_name("operator"))
         if operator == "!":
-            return None if inner.number is None else Value.of(int(not inner.number))
+            return None if inner.number is None else Value.of(int(not inner.number.value))
         return inner.times(Value.of(-1)) if operator == "-" else inner if operator == "+" else None
 
     def _eval_binary_expression(self, node: Node) -> Value | None:
@@ -155,7 +158,7 @@ class Expressions:
         one = self.value(node.child_by_field_name("consequence"))
         two = self.value(node.child_by_field_name("alternative"))
         if truth is not None:
-            return one if truth else two
+            return one if truth.value else two
         return one.or_else(two)
 
     def _eval_assignment_expression(self, node: Node) -> Value:
@@ -169,8 +172,8 @@ class Expressions:
             value = old.plus(value, 1 if operator == "+=" else -1) if isinstance(old, Value) else self.unknown()
         elif operator != "=":
             value = self.unknown(taint=self._loops_of(value))
-        if isinstance(old, Value) and any(s[0] == "@" for s in old.symbols):
-            value = value if any(s[0] == "@" for s in value.symbols) else value.plus(self.unknown("@"))
+        if isinstance(old, Value) and old.is_pointer and not value.is_pointer:
+            value = value.plus(self.unknown("@"))
         self._assign(text_of(target), value)
         return value
 
@@ -198,7 +201,7 @@ class Expressions:
             parts = [self.value(child) for child in children(indices)]
             where = base.plus(parts[0]) if len(parts) == 1 else self.unknown("@")
             self._address(where)
-            return where if any(s[0] == "@" for s in where.symbols) else where.plus(self.unknown("@"))
+            return where if where.is_pointer else where.plus(self.unknown("@"))
         inner = self.value(argument)
         self._address(inner)
         return self.unknown(taint=self._loops_of(inner))
@@ -250,13 +253,14 @@ class Expressions:
         return name, values
 
 
-def _constant(operator: str, a: Fraction, b: Fraction) -> Value | None:
+def _constant(operator: str, left: Number, right: Number) -> Value | None:
     """Arithmetic of known integers as C does it."""
+    a, b = left.value, right.value
     if operator in ("/", "%"):
         if b == 0:
             return None
-        quotient = math.trunc(a / b)
-        return Value.of(quotient if operator == "/" else a - quotient * b)
+        quotient = left.over(right)
+        return Value.of(quotient if operator == "/" else a - quotient.value * b)
     results = {
         "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b, "==": a == b, "!=": a != b,
         "&&": bool(a and b), "||": bool(a or b),
@@ -264,7 +268,8 @@ def _constant(operator: str, a: Fraction, b: Fraction) -> Value | None:
     if operator in results:
         return Value.of(int(results[operator]))
     if operator in ("<<", ">>") and 0 <= b < 63:
-        return Value.of(int(a) << int(b) if operator == "<<" else int(a) >> int(b))
+        factor = Number(Fraction(1 << int(b)), Fraction(1))
+        return Value.of(left * factor if operator == "<<" else left.over(factor))
     if operator in ("&", "|"):
         return Value.of(int(a) & int(b) if operator == "&" else int(a) | int(b))
     return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from evoforge.evaluation.facts.affine import Affine, Value
+from evoforge.evaluation.facts.affine import Affine, Number, Value
 from evoforge.evaluation.facts.expressions import Closure, Expressions, TooLarge
 from evoforge.evaluation.facts.nodes import (
     Node,
@@ -40,7 +40,7 @@ class Loop:
     `within`: loops around it within one step of which it walks, in some address."""
 
     symbol: str
-    step: Fraction | None
+    step: Number | None
     trip: int | None
     exact: bool
     offset_by: set[str]
@@ -53,8 +53,12 @@ class Loop:
         return bool(self.within)
 
     @property
+    def unit(self) -> bool:
+        return self.step is not None and abs(self.step.value) == 1
+
+    @property
     def span(self) -> Fraction | None:
-        return None if self.trip is None or self.step is None else self.trip * abs(self.step)
+        return None if self.trip is None or self.step is None else self.trip * abs(self.step.value)
 
 
 @dataclass
@@ -69,8 +73,8 @@ def run_nest(text: str, *, lanes: int, strides: frozenset[int]) -> Nest | None:
     """The loops that `evo_run` runs; None if it is not defined, or too large to follow.
 
     Args:
-        strides: distances between neighbours along the tensors' dimensions, in elements: a unit
-            loop multiplied by one of these walks a dimension and is no loop over tiles.
+        strides: distances between neighbours along the tensors' dimensions, in elements: a loop
+            that moves by one of these walks a dimension and is no loop over tiles.
     """
     import tree_sitter_cpp
     from tree_sitter import Language, Parser
@@ -165,7 +169,7 @@ class _Walk(Expressions):
 
     def _as_declared(self, value: Any, declarator: Node | None) -> Any:
         """A pointer whose origin is unknown gets a symbol of its own."""
-        if isinstance(value, Value) and is_pointer(declarator) and not any(s[0] == "@" for s in value.symbols):
+        if isinstance(value, Value) and is_pointer(declarator) and not value.is_pointer:
             return value.plus(self.unknown("@"))
         return value
 
@@ -217,7 +221,7 @@ class _Walk(Expressions):
         truth = self.value(node.child_by_field_name("condition")).number
         branches = [node.child_by_field_name("consequence"), node.child_by_field_name("alternative")]
         if truth is not None:
-            branches = [branches[0 if truth else 1]]
+            branches = [branches[0 if truth.value else 1]]
         before = [dict(scope) for scope in self._scopes]
         after: list[list[dict[str, Any]]] = []
         for branch in branches:
@@ -286,19 +290,18 @@ class _Walk(Expressions):
             return
         self._body(Loop(self._symbol("L"), step, trip, exact, offset), changes, name, body)
 
-    def _body(self, loop: Loop, changes: dict[str, Fraction | None], name: str | None, body: Node) -> None:
+    def _body(self, loop: Loop, changes: dict[str, Number | None], name: str | None, body: Node) -> None:
         for variable, step in changes.items():
             old = self._look_up(variable)
             if not isinstance(old, Value):
                 continue
-            if step is not None and (loop.step or variable == name):
-                scale = Fraction(1) if loop.step is None else step / loop.step
-                moved = Value.symbol(loop.symbol).times(Value.of(scale))
-                self._assign(variable, old.plus(moved) if moved else self.unknown())
+            if step is not None and (variable == name or (loop.step and loop.step.value)):
+                scale = Number.of(1) if loop.step is None else step.per(loop.step)
+                self._assign(variable, old.plus(Value.symbol(loop.symbol, scale)))
             elif variable == name:
                 self._assign(variable, old.plus(Value.symbol(loop.symbol)))
             else:
-                prefix = "@" if any(s[0] == "@" for s in old.symbols) else "?"
+                prefix = "@" if old.is_pointer else "?"
                 self._assign(variable, self.unknown(prefix, self._loops_of(old) | {loop.symbol}))
         with self._inside(loop):
             self.statement(body)
@@ -313,20 +316,19 @@ class _Walk(Expressions):
         if loop.vector and self._around:
             self._around[-1].vector = True
 
-    def _forget(self, changes: dict[str, Fraction | None]) -> None:
+    def _forget(self, changes: dict[str, Number | None]) -> None:
         """After a loop its variables are anything."""
         for variable in changes:
             old = self._look_up(variable)
             if isinstance(old, Value):
-                pointer = any(s[0] == "@" for s in old.symbols)
-                self._assign(variable, self.unknown("@" if pointer else "?", self._loops_of(old) & self._open()))
+                self._assign(variable, self.unknown("@" if old.is_pointer else "?", self._loops_of(old) & self._open()))
 
     def _open(self) -> set[str]:
         return {loop.symbol for loop in self._around}
 
-    def _changes(self, update: Node | None, body: Node) -> dict[str, Fraction | None]:
+    def _changes(self, update: Node | None, body: Node) -> dict[str, Number | None]:
         """Variables that a loop changes → by how much per trip; None where that is not a constant."""
-        found: dict[str, Fraction | None] = {}
+        found: dict[str, Number | None] = {}
         kinds = ("assignment_expression", "update_expression")
         own = [*find(update, *kinds), *([update] if update.type in kinds else [])] if update is not None else []
         within = [*find(body, *kinds), *([body.children[0]] if body.type in kinds else [])]
@@ -339,19 +341,19 @@ class _Walk(Expressions):
             if name in declared and node not in own:
                 continue
             amount = self._amount(node, name) if node in own or runs_once(node, body) else None
-            before = found.get(name, Fraction())
+            before = found.get(name, Number.of(0))
             found[name] = None if amount is None or before is None else before + amount
         return found
 
-    def _amount(self, node: Node, name: str) -> Fraction | None:
+    def _amount(self, node: Node, name: str) -> Number | None:
         """What an assignment adds to `name`."""
         operator = text_of(node.child_by_field_name("operator"))
         if node.type == "update_expression":
-            return Fraction(1 if operator == "++" else -1)
+            return Number.of(1 if operator == "++" else -1)
         right = node.child_by_field_name("right")
         if operator in ("+=", "-="):
-            value = self.peek(right)
-            return None if value is None else value * (1 if operator == "+=" else -1)
+            value = self.value(right).number
+            return None if value is None else value * Number.of(1 if operator == "+=" else -1)
         if (
             operator == "="
             and right.type == "binary_expression"
@@ -361,15 +363,12 @@ class _Walk(Expressions):
             sign = 1 if text_of(right.child_by_field_name("operator")) == "+" else -1
             if text_of(other) == name and sign == 1:
                 left, other = other, left
-            value = self.peek(other) if text_of(left) == name else None
-            return None if value is None else sign * value
+            value = self.value(other).number if text_of(left) == name else None
+            return None if value is None else value * Number.of(sign)
         return None
 
-    def peek(self, node: Node) -> Fraction | None:
-        return self.value(node).number
-
     def _bound(
-        self, condition: Node | None, changes: dict[str, Fraction | None], negate: bool
+        self, condition: Node | None, changes: dict[str, Number | None], negate: bool
     ) -> tuple[str | None, Value | None, str]:
         """The variable that a loop's condition is about, its bound, and the relation between them."""
         if condition is None:
@@ -410,7 +409,7 @@ class _Walk(Expressions):
             self._around[-1].vector = True
         values = [argument for argument in arguments if isinstance(argument, Value)]
         for value in values:
-            if any(symbol[0] == "@" for symbol in value.symbols):
+            if value.is_pointer:
                 self._address(value)
         for argument in arguments:
             if isinstance(argument, Closure):
@@ -424,11 +423,11 @@ class _Walk(Expressions):
         The first template argument is how often, as in ``evo::unroll<4>([&](auto u) { … })``.
         """
         count = template[0].number if template else None
-        if count is not None and count <= 1:
+        if count is not None and count.value <= 1:
             self._invoke(closure, [Value.of(0)], {})
             return
-        trip = None if count is None else int(count)
-        loop = Loop(self._symbol("L"), Fraction(1), trip, trip is not None, set())
+        trip = None if count is None else int(count.value)
+        loop = Loop(self._symbol("L"), Number.of(1), trip, trip is not None, set())
         with self._inside(loop):
             self._invoke(closure, [Value.symbol(loop.symbol)], {})
 
@@ -442,23 +441,24 @@ class _Walk(Expressions):
                         if affine.coefficient(outer.symbol):
                             found = self._within(affine, outer, inner)
                         else:  # a pointer that several loops push on: the bounds have to tell
-                            found = outer.symbol in hidden & inner.offset_by and outer.step != 1
+                            found = outer.symbol in hidden & inner.offset_by and not outer.unit
                         if found:
                             inner.within.add(outer.symbol)
 
     def _within(self, affine: Affine, outer: Loop, inner: Loop) -> bool:
-        of_outer, of_inner = abs(affine.coefficient(outer.symbol)), abs(affine.coefficient(inner.symbol))
-        if outer.step is not None and inner.span is not None:
-            stride = of_outer * abs(outer.step)
-            if abs(outer.step) == 1 and stride in self._strides:
-                return False
-            return stride > 1 and Fraction(1, 2) < of_inner * inner.span / stride <= 1
-        return outer.step != 1 and outer.symbol in inner.offset_by
+        of_outer, of_inner = affine.coefficient(outer.symbol), affine.coefficient(inner.symbol)
+        if outer.step is None or inner.span is None or of_outer is None or of_inner is None:
+            return not outer.unit and outer.symbol in inner.offset_by
+        stride = abs(of_outer.value * outer.step.value)
+        chosen = of_outer.chosen * outer.step.chosen != of_inner.chosen
+        if not chosen and (outer.unit or stride in self._strides):
+            return False  # the loops walk dimensions of the task
+        return stride > 1 and Fraction(1, 2) < abs(of_inner.value) * inner.span / stride <= 1
 
 
-def _trip(span: Value | None, step: Fraction | None) -> tuple[int | None, bool]:
+def _trip(span: Value | None, step: Number | None) -> tuple[int | None, bool]:
     """An upper bound of a loop's trips, and whether it is exact."""
-    if span is None or not step:
+    if span is None or step is None or not step.value:
         return None, False
-    known = [max(0, math.ceil(number / abs(step))) for number in span.numbers()]
+    known = [max(0, math.ceil(number.value / abs(step.value))) for number in span.numbers()]
     return (min(known), len(span.alternatives) == 1) if known else (None, False)

@@ -3,8 +3,9 @@
 The preprocessed kernel is parsed with tree-sitter and its loops are followed from `evo_run` through
 calls of its own functions and lambdas, with integers and addresses as sums of loop variables. A loop
 is *tiled* when, in some address, it walks within one step of a loop around it:
-``for (jt = 0; jt < N; jt += T) for (j = jt; j < min(jt + T, N); j += …)`` or ``t * T + r``. Loops
-that trip once at most do not count, names do not matter, and code that is never called is not seen.
+``for (jt = 0; jt < N; jt += T) for (j = jt; j < min(jt + T, N); j += …)``, or ``t * T + r`` where T
+comes from a parameter (``g * 8 + c`` may as well be the groups of a group norm). Loops that trip
+once at most do not count, names do not matter, and code that is never called is not seen.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def syntax_facts(source: str, params: Params, signature: Signature, vector_bytes
         ``levels``: the same with 1 more where the path ends in a register block;
         ``register_block``: whether any does; ``nest``: the deepest nest.
     """
-    defines = [f"-D{name}={value}" for name, value in sorted(params.items())]
+    # Parameters are written in a way that the evaluation recognises (see expressions.py).
+    defines = [f"-D{name}={_marked(value)}" for name, value in sorted(params.items())]
     strides: set[int] = set()
     for spec in (*signature.inputs, *signature.constants, *signature.outputs):
         product = 1
@@ -70,6 +72,10 @@ def syntax_facts(source: str, params: Params, signature: Signature, vector_bytes
     if nest is None:
         return None
     return _levels(nest)
+
+
+def _marked(value: int) -> str:
+    return f"0{value:o}LL" if value >= 0 else str(value)
 
 
 def _levels(nest: Nest) -> dict[str, Any]:

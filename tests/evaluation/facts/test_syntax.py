@@ -34,7 +34,7 @@ def levels(signature: Signature, kernel: Kernels) -> Levels:
             f"for (int64_t j = t; j < end; ++j) {COPY} }}"),
         (1, f"ROWS for (int64_t t = 0; t < N; t += 256) {{ int64_t end = t + 256; if (end > N) end = N;"
             f"int64_t j = t; while (j < end) {{ {COPY} ++j; }} }}"),
-        (1, f"for (int64_t t = 0; t < M / 16; ++t) for (int r = 0; r < 16; ++r) COLUMNS(V) {{"
+        (0, f"for (int64_t t = 0; t < M / 16; ++t) for (int r = 0; r < 16; ++r) COLUMNS(V) {{"
             f"int64_t i = t * 16 + r; {COPY} }}"),
         (1, "ROWS { float* p = y + i * N; for (int64_t t = 0; t < N; t += 256)"
             "for (int64_t j = t; j < evo::min(t + 256, N); ++j) *p++ = 0; }"),
@@ -61,6 +61,14 @@ UNROLLED = """ROWS for (int64_t t = 0; t < N; t += TILE)
 @pytest.mark.parametrize(("tile", "unroll", "expected"), [(512, 4, 2), (512, 1, 1), (4096, 4, 1), (4096, 1, 0)])
 def test_a_loop_that_trips_once_is_no_level(levels: Levels, tile: int, unroll: int, expected: int) -> None:
     assert levels(UNROLLED, TILE=tile, UNROLL=unroll) == expected
+
+
+def test_the_product_form_is_a_tile_where_the_factor_is_a_parameter(levels: Levels) -> None:
+    body = (
+        "for (int64_t t = 0; t < M / T0; ++t) for (int r = 0; r < T0; ++r) COLUMNS(V) { int64_t i = t * T0 + r; COPY }"
+    )
+    assert levels(body.replace("COPY", COPY), T0=16) == 1
+    assert levels(body.replace("COPY", COPY), T0=1) == 0
 
 
 def test_a_register_block_is_told_from_a_tile(signature: Signature, kernel: Kernels) -> None:
