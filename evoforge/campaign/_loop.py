@@ -145,7 +145,7 @@ class Loop:
         self._placed.clear()
         start = self._start(proposal) or {}
         self._phase("judging")
-        first = self._trial(ticket, proposal, start, None, rows)
+        first = self._duplicate(ticket, proposal, start, rows) or self._trial(ticket, proposal, start, None, rows)
         if first.status is Status.CORRECT:
             self._tune(ticket, proposal, self._worth(first), rows)
             self._confirm(ticket, candidate, rows)
@@ -158,10 +158,33 @@ class Loop:
             emitter.tell(outcome)
         self._progress("searching")
 
+    def _duplicate(self, ticket: int, proposal: Proposal, params: Params, rows: list[Evaluation]) -> Evaluation | None:
+        """The free verdict on a text that compiles to what another candidate compiled to."""
+        digest = self.measurer.object_hash(proposal.candidate, params)
+        twin = self.state.gate.object_twin(proposal.candidate, digest) if digest else None
+        if twin is None:
+            return None
+        known = next(iter(self.state.trials.values()))
+        evaluation = Evaluation(
+            candidate=proposal.candidate.id,
+            params=params,
+            task=known.task,
+            target=known.target,
+            status=Status.DUPLICATE,
+            reason=f"compiles to the same instructions as candidate {twin.candidate[:12]}",
+        )
+        self._file(ticket, proposal, evaluation, rows)
+        return evaluation
+
     def _trial(
         self, ticket: int, proposal: Proposal, params: Params, prune_below: float | None, rows: list[Evaluation]
     ) -> Evaluation:
         evaluation = self.measurer.trial(proposal.candidate, params, prune_below)
+        self._file(ticket, proposal, evaluation, rows)
+        return evaluation
+
+    def _file(self, ticket: int, proposal: Proposal, evaluation: Evaluation, rows: list[Evaluation]) -> None:
+        """Commits an evaluation, learns it and says so."""
         self.store.record_outcome(
             self.campaign, ticket, proposal.candidate, [evaluation],
             emitter=proposal.emitter, target_cell=proposal.target_cell,
@@ -179,7 +202,6 @@ class Loop:
             reason=evaluation.reason,
         )
         self._progress("judging")
-        return evaluation
 
     def _tune(self, ticket: int, proposal: Proposal, trials: int, rows: list[Evaluation]) -> None:
         """Optuna over the declared parameters; points are asked in pairs, so that they build side by side."""

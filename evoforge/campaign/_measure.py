@@ -24,9 +24,13 @@ class Measurer(Protocol):
 
     def build_ahead(self, jobs: Iterable[tuple[Candidate, Mapping[str, int]]]) -> None: ...
 
+    def object_hash(self, candidate: Candidate, params: Mapping[str, int]) -> str | None:
+        """What the compiler made of it; None if that is not known (it does not build, or nothing is built)."""
+
     def trial(self, candidate: Candidate, params: Mapping[str, int], prune_below: float | None) -> Evaluation: ...
 
-    def confirm(self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False) -> Evaluation: ...
+    def confirm(self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False) -> Evaluation:
+        """Over fresh processes, beside the baseline; `both`: beside eager and compiled, as a bench."""
 
 
 class Live:
@@ -42,12 +46,17 @@ class Live:
         with ThreadPoolExecutor(self._build_jobs) as pool:
             list(pool.map(lambda job: self._judge.build_ahead(*job), jobs))
 
+    def object_hash(self, candidate: Candidate, params: Mapping[str, int]) -> str | None:
+        hashes = [built.text_hash for built in self._judge.build(candidate, params).values()]
+        return "+".join(hashes) if all(hashes) else None
+
     def trial(self, candidate: Candidate, params: Mapping[str, int], prune_below: float | None) -> Evaluation:
         return self._described(self._judge.trial(candidate, params, prune_below=prune_below))
 
     def confirm(self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False) -> Evaluation:
-        sides = ("eager", "compiled") if both else ("baseline",)
-        return self._described(self._judge.confirm(candidate, params, sides=sides))
+        sides: tuple[str, ...] = ("eager", "compiled") if both else ("baseline",)
+        kind = Kind.BENCH if both else Kind.CONFIRM
+        return self._described(self._judge.confirm(candidate, params, sides=sides, kind=kind))
 
     def _described(self, evaluation: Evaluation) -> Evaluation:
         if not evaluation.status.correct or not evaluation.facts:
@@ -73,6 +82,11 @@ class Recorded:
         missing = [job for job in jobs if self._find(job[0], job[1], Kind.TRIAL) is None]
         if missing and self._otherwise is not None:
             self._otherwise.build_ahead(missing)
+
+    def object_hash(self, candidate: Candidate, params: Mapping[str, int]) -> str | None:
+        if self._otherwise is None or self._find(candidate, params, Kind.TRIAL) is not None:
+            return None  # a recorded duplicate is served as one
+        return self._otherwise.object_hash(candidate, params)
 
     def trial(self, candidate: Candidate, params: Mapping[str, int], prune_below: float | None) -> Evaluation:
         found = self._find(candidate, params, Kind.TRIAL)

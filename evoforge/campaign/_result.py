@@ -105,7 +105,7 @@ def _best(loop: Loop, elite: Elite) -> Best:
         latency_ms=shown.latency_ms if shown else None,
         speedup_eager=sides["eager"],
         speedup_compiled=sides["compiled"],
-        speedup_best_baseline=report.speedup_best_baseline if report else None,
+        speedup_best_baseline=2**elite.objective,
         roofline_fraction=shown.roofline_fraction if shown else None,
         params=dict(elite.params),
         low=2**elite.lower,

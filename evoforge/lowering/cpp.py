@@ -7,14 +7,16 @@ same graph. Ragged ends are masked (`evo::part`), so that any parameter is right
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 from evoforge.core import Parameter, ParameterSpace
 from evoforge.lowering.cpp_expr import CTYPES
+from evoforge.lowering.cpp_layout import Sweep
 from evoforge.lowering.cpp_names import Names
-from evoforge.lowering.cpp_nest import NestPrinter, Sweep
+from evoforge.lowering.cpp_nest import NestPrinter
 from evoforge.lowering.domain import Domain
 from evoforge.lowering.regions import Plan
 from evoforge.lowering.schedule import Schedule
@@ -107,7 +109,7 @@ def _settle(kernel: Kernel) -> None:
     names = [name for name in kernel.parameters if any(name in text.split() for text in kernel.requires)]
     declared = [kernel.parameters[name] for name in names]
 
-    def distance(values: tuple[int, ...]) -> int:
+    def distance(values: Iterable[int]) -> int:
         return sum(abs(d.choices.index(v) - d.choices.index(d.default)) for d, v in zip(declared, values, strict=True))
 
     spaces = ParameterSpace(tuple(Parameter(d.name, d.default, d.choices) for d in declared), tuple(kernel.requires))

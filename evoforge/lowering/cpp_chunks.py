@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from evoforge.lowering.cpp_nest import NestPrinter
+    from evoforge.lowering.cpp_sweep import SweepPrinter
 
 __all__ = ["print_chunks"]
 
 
-def print_chunks(printer: NestPrinter) -> None:
+def print_chunks(printer: SweepPrinter) -> None:
     one = printer.nest.passes[0]
-    inner = printer._inner(one)
-    vector = printer._vector([one])
+    inner = printer.inner_loops(one)
+    vector = printer.is_vector([one])
     rows = [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in printer.rows]
     if not inner:
         _whole_rows(printer, rows)
@@ -52,8 +52,8 @@ def print_chunks(printer: NestPrinter) -> None:
         for node in one.heads:
             if node not in late:
                 printer.let(node, outer)
-        hoisted = printer._hoist(one, outer)
-        accumulators = printer._declare(one, vector)
+        hoisted = printer.hoist(one, outer)
+        accumulators = printer.declare(one, vector)
         ctx = printer.context([*printer.rows, *inner], vector, one, inner[-1])
         ctx.shared.update(hoisted)
         printer.sweep(one, ctx, inner, late, 0, "chunk", f"evo::min(chunk + {name}, {loop.size})")
@@ -74,18 +74,18 @@ def print_chunks(printer: NestPrinter) -> None:
             if node not in late and _wanted(printer, node):
                 printer.let(node, printer.context(printer.rows, False, one))
         for node in one.reduces:
-            printer._result(node, "", f"{accumulators[node.name]}_whole")
+            printer.result(node, "", f"{accumulators[node.name]}_whole")
         printer.after(one)
 
 
-def _wanted(printer: NestPrinter, node: object) -> bool:
+def _wanted(printer: SweepPrinter, node: object) -> bool:
     one = printer.nest.passes[0]
     tensors = {access.tensor for other in one.row_maps for access in other.reads()}
     return bool(tensors & set(getattr(node, "outputs", ())))
 
 
-def _whole_rows(printer: NestPrinter, rows: list[str]) -> None:
+def _whole_rows(printer: SweepPrinter, rows: list[str]) -> None:
     if rows:
         printer.pragma(len(rows))
     with printer.loops(rows):
-        printer._row_pass(printer.nest.passes[0], 0)
+        printer.row_pass(printer.nest.passes[0], 0)

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from evoforge.lowering.cpp_body import FIELDS, in_brackets
 from evoforge.lowering.cpp_expr import Context, Value, computed
-from evoforge.lowering.domain import Node
+from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.regions import Pass
 from evoforge.lowering.simplify import dtype_of
 
 if TYPE_CHECKING:
-    from evoforge.lowering.cpp_nest import Loop, NestPrinter
+    from evoforge.lowering.cpp_layout import Loop
+    from evoforge.lowering.cpp_sweep import SweepPrinter
 
 __all__ = ["print_columns"]
 
-_FIELDS = {"argmax": ("value", "at"), "argmin": ("value", "at"), "welford": ("mean", "m2"), "maxsum": ("m", "sum()")}
 
-
-def print_columns(printer: NestPrinter) -> None:
+def print_columns(printer: SweepPrinter) -> None:
     """Tasks are panels of columns (and chunks of the reduced axis, to be combined afterwards)."""
     nest, vector = printer.nest, printer.vector
-    lane = printer._lane_loop(printer.lane_group)
+    lane = printer.lane_loop(printer.lane_group)
     rows = [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in printer.rows]
     columns = printer.lane_heads(lane, vector)
     if nest.chunked:
@@ -40,9 +39,9 @@ def print_columns(printer: NestPrinter) -> None:
             _finish(printer, one, lane)
 
 
-def _chunked(printer: NestPrinter, lane: Loop, rows: list[str], columns: list[str]) -> None:
+def _chunked(printer: SweepPrinter, lane: Loop, rows: list[str], columns: list[str]) -> None:
     one = printer.nest.passes[0]
-    inner = printer._inner(one)
+    inner = printer.inner_loops(one)
     if not inner:
         inner = []
     loop = inner[0]
@@ -88,24 +87,24 @@ def _chunked(printer: NestPrinter, lane: Loop, rows: list[str], columns: list[st
         _finish(printer, one, lane)
 
 
-def _flat(printer: NestPrinter) -> str:
+def _flat(printer: SweepPrinter) -> str:
     text = ""
     for loop in printer.rows:
         text = f"({text}{loop.var}) * " if not text else f"({text}{loop.size} + {loop.var}) * "
     return text
 
 
-def _definition(printer: NestPrinter, group: Sequence[str]) -> str:
+def _definition(printer: SweepPrinter, group: Sequence[str]) -> str:
     return " * ".join(printer.domain.shapes[a].factors[0] for a in group) or "1"
 
 
-def _width(printer: NestPrinter, lane: Loop) -> None:
+def _width(printer: SweepPrinter, lane: Loop) -> None:
     """Without unrolling the number of lanes is the same in all passes."""
     if printer.vector and not printer.schedule.unroll:
         printer.w(f"const int64_t n = evo::part({lane.size} - {lane.var}, {printer.whole(lane)});")
 
 
-def _slabs(printer: NestPrinter, lane: Loop) -> None:
+def _slabs(printer: SweepPrinter, lane: Loop) -> None:
     width = (
         "UNROLL * evo::lanes" if printer.vector and printer.schedule.unroll else "evo::lanes" if printer.vector else "1"
     )
@@ -126,36 +125,32 @@ def _slabs(printer: NestPrinter, lane: Loop) -> None:
         printer.row_buffers[tensor] = name
 
 
-def _each(printer: NestPrinter) -> AbstractContextManager[None]:
+def _each(printer: SweepPrinter) -> AbstractContextManager[None]:
     """The loop over vectors around statements that are per vector; nothing where there is one vector."""
     return printer.unrolled() if printer.vector and printer.schedule.unroll else nullcontext()
 
 
-def _context(printer: NestPrinter, one: Pass, lane: Loop, inner: Sequence[Loop]) -> Context:
+def _context(printer: SweepPrinter, one: Pass, lane: Loop, inner: Sequence[Loop]) -> Context:
     ctx = printer.context([*printer.rows, *inner, lane], printer.vector, one, lane)
     inside = ctx.offset
     many = printer.vector and printer.schedule.unroll
     width = "(UNROLL * evo::lanes)" if many else "evo::lanes" if printer.vector else "1"
 
-    def offset(access):  # type: ignore[no-untyped-def]
-        if one.reads.get(access.tensor) == "row" or access.tensor == "@row":
-            vars_of = {loop.group: loop.var for loop in inner}
-            flat = printer.offset(replace(access, tensor=""), vars_of)
-            flat = flat if " " not in flat else f"({flat})"
-            return f"{flat} * {width} + u * evo::lanes" if many else f"{flat} * {width}"
-        return inside(access)
+    def offset(access: Access) -> str:
+        if one.reads.get(access.tensor) != "row" and access.tensor != "@row":
+            return inside(access)
+        vars_of = {loop.group: loop.var for loop in inner}
+        own = access if access.tensor == "@row" else printer.in_row(access.tensor)
+        flat = in_brackets(printer.offset(own, vars_of))
+        return f"{flat} * {width} + u * evo::lanes" if many else f"{flat} * {width}"
 
-    ctx.offset = lambda access: offset(
-        replace(printer._in_row(access.tensor), tensor=access.tensor)
-        if one.reads.get(access.tensor) == "row"
-        else access
-    )
+    ctx.offset = offset
     return ctx
 
 
-def _pass(printer: NestPrinter, one: Pass, number: int, lane: Loop, start: str, top: str) -> None:
-    inner = printer._inner(one)
-    printer._declare(one, printer.vector)
+def _pass(printer: SweepPrinter, one: Pass, number: int, lane: Loop, start: str, top: str) -> None:
+    inner = printer.inner_loops(one)
+    printer.declare(one, printer.vector)
     printer.heads += one.heads
     late = _needed(printer, one)
     heads = []
@@ -165,20 +160,18 @@ def _pass(printer: NestPrinter, one: Pass, number: int, lane: Loop, start: str, 
     ctx = _context(printer, one, lane, inner)
     with printer.loops(heads), _each(printer):
         if printer.vector and printer.schedule.unroll:
-            printer.w(
-                f"const int64_t at = {lane.var} + u * evo::lanes, n = evo::part({lane.size} - at, {printer.whole(lane)});"
-            )
+            printer.position_in_step(lane)
         elif not printer.vector:
             printer.w("evo::one_by_one();")
         printer.statements(one, ctx, late, number, inner)
     for node in one.reduces:
-        fields = _FIELDS.get(node.monoid or "", ("value",))
+        fields = FIELDS.get(node.monoid or "", ("value",))
         dtype = computed(dtype_of(node.body, printer.domain.tensors))
         texts = [f"{printer.accumulated[node.name]}.{field}" for field in fields]
         printer.known_results(node, texts, dtype, printer.vector)
 
 
-def _needed(printer: NestPrinter, one: Pass) -> list[Node]:
+def _needed(printer: SweepPrinter, one: Pass) -> list[Node]:
     """Maps over rows that a pass wants: they are vectors, so every pass computes its own."""
     wanted = {access.tensor for node in one.nodes for access in node.reads()}
     found: list[Node] = []
@@ -189,15 +182,13 @@ def _needed(printer: NestPrinter, one: Pass) -> list[Node]:
     return found
 
 
-def _finish(printer: NestPrinter, one: Pass, lane: Loop) -> None:
+def _finish(printer: SweepPrinter, one: Pass, lane: Loop) -> None:
     if not one.row_maps and not one.row_stores:
         return
     outside = dict(printer.known)
     with _each(printer):
         if printer.vector and printer.schedule.unroll:
-            printer.w(
-                f"const int64_t at = {lane.var} + u * evo::lanes, n = evo::part({lane.size} - at, {printer.whole(lane)});"
-            )
+            printer.position_in_step(lane)
         ctx = _context(printer, one, lane, [])
         for node in one.row_maps:
             printer.let(node, ctx)
@@ -207,11 +198,11 @@ def _finish(printer: NestPrinter, one: Pass, lane: Loop) -> None:
     printer.known.update(outside)
 
 
-def _store(printer: NestPrinter, tensor: str, ctx: Context) -> None:
+def _store(printer: SweepPrinter, tensor: str, ctx: Context) -> None:
     if not printer.vector:
         printer.store_row(tensor, ctx)
         return
     value: Value = printer.known[tensor]
-    where = ctx.offset(printer._write(tensor))
+    where = ctx.offset(printer.written(tensor))
     text = value.text if value.vector else f"evo::broadcast({value.text})"
     printer.w(f"evo::store({printer.pointer(tensor)} + {where}, {text}, n);")

@@ -16,7 +16,18 @@ from evoforge.errors import UnsupportedError
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.index import names as axes_of
 from evoforge.lowering.ir import (
-    Affine, Cast, Const, Expr, FloorDiv, Guard, Load, Mod, Op, Position, Tensor, Where,
+    Affine,
+    Cast,
+    Const,
+    Expr,
+    FloorDiv,
+    Guard,
+    Load,
+    Mod,
+    Op,
+    Position,
+    Tensor,
+    Where,
 )  # fmt: skip
 
 __all__ = ["CTYPES", "Context", "Value", "affine_text", "can_vectorise", "computed", "print_expr"]
@@ -27,8 +38,8 @@ CTYPES = {
 }  # fmt: skip
 _FLOATS = ("f32", "f16", "bf16")
 _INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-    "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
+    "ge": ">=", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
 }  # fmt: skip
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
@@ -207,8 +218,8 @@ def _load(load: Load, ctx: Context) -> Value:
     if load.guards:
         condition = " && ".join(_guard(guard, ctx) for guard in load.guards)
         other = Value(_literal(load.other, dtype), False, dtype)
-        text = f"({condition} ? {_as_vector(value) if vector else value.text} : {_as_vector(other) if vector else other.text})"
-        return Value(text, vector, dtype)
+        texts = [_as_vector(part) if vector else part.text for part in (value, other)]
+        return Value(f"({condition} ? {texts[0]} : {texts[1]})", vector, dtype)
     return value
 
 
@@ -289,6 +300,6 @@ def _operation(op: Op, ctx: Context) -> Value:
 
 _FUNCTIONS = (
     "abs", "sqrt", "rsqrt", "reciprocal", "exp", "expm1", "exp2", "log", "log1p", "log2", "sin", "cos", "tan", "asin",
-    "acos", "atan", "sinh", "cosh", "tanh", "erf", "sigmoid", "floor", "ceil", "round", "trunc", "sign", "isnan", "isinf",
-    "floordiv", "mod", "fmod", "pow", "max", "min", "atan2",
+    "acos", "atan", "sinh", "cosh", "tanh", "erf", "sigmoid", "floor", "ceil", "round", "trunc", "sign", "isnan",
+    "isinf", "floordiv", "mod", "fmod", "pow", "max", "min", "atan2",
 )  # fmt: skip

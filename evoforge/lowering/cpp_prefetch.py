@@ -11,12 +11,13 @@ from evoforge.lowering.domain import Access
 from evoforge.lowering.regions import Pass, is_tensor_sized
 
 if TYPE_CHECKING:
-    from evoforge.lowering.cpp_nest import Loop, NestPrinter
+    from evoforge.lowering.cpp_layout import Loop
+    from evoforge.lowering.cpp_sweep import SweepPrinter
 
 __all__ = ["prefetches", "wanted"]
 
 
-def wanted(printer: NestPrinter, one: Pass) -> list[Access]:
+def wanted(printer: SweepPrinter, one: Pass) -> list[Access]:
     """Tensor-sized reads from memory that a pass is the first of its nest to make."""
     nest = printer.nest
     earlier: set[str] = set()
@@ -27,7 +28,7 @@ def wanted(printer: NestPrinter, one: Pass) -> list[Access]:
     return [access for access in _reads(printer, one) if access.tensor not in earlier]
 
 
-def _reads(printer: NestPrinter, one: Pass) -> list[Access]:
+def _reads(printer: SweepPrinter, one: Pass) -> list[Access]:
     found: dict[tuple[str, int], Access] = {}
     for node in one.nodes:
         for access in node.reads():
@@ -37,7 +38,7 @@ def _reads(printer: NestPrinter, one: Pass) -> list[Access]:
     return list(found.values())
 
 
-def prefetches(printer: NestPrinter, one: Pass, ctx: Context, number: int, inner: Sequence[Loop]) -> list[str]:
+def prefetches(printer: SweepPrinter, one: Pass, ctx: Context, number: int, inner: Sequence[Loop]) -> list[str]:
     """The statements to put at the head of a sweep's body."""
     schedule, nest = printer.schedule, printer.nest
     if schedule.prefetch == "none" or not inner:
@@ -66,7 +67,7 @@ def prefetches(printer: NestPrinter, one: Pass, ctx: Context, number: int, inner
     return lines
 
 
-def _ahead(printer: NestPrinter, one: Pass, ctx: Context, inner: Sequence[Loop], columns: bool) -> list[str]:
+def _ahead(printer: SweepPrinter, one: Pass, ctx: Context, inner: Sequence[Loop], columns: bool) -> list[str]:
     accesses = wanted(printer, one)
     if not accesses:
         return []

@@ -243,7 +243,7 @@ def _extent(single: _Single, stage: str, name: str) -> int:
         return single.extents[stage][name]
     except KeyError:
         raise UnsupportedError(
-            "expected workloads that differ in sizes only, got graphs of different structure; make them tasks of their own"
+            "expected workloads that differ in sizes only, got graphs of different structure; make them separate tasks"
         ) from None
 
 
@@ -328,7 +328,8 @@ class _Builder:
         every = [list(loads(single.bodies[stage.name])) for single in self.singles]
         if len({len(row) for row in every}) != 1:
             raise UnsupportedError(
-                "expected workloads that differ in sizes only, got graphs of different structure; make them tasks of their own"
+                "expected workloads that differ in sizes only, got graphs of different structure; "
+                "make them separate tasks"
             )
         accesses = {}
         body = _renamed(self._constants(stage), mine, self.values)
@@ -357,7 +358,7 @@ class _Builder:
             return Access(load.tensor, None, 0, index)
         for factor, atom in flats[0].terms:
             assert isinstance(atom, str)
-            values = tuple(dict((str(a), c) for c, a in flat.terms).get(atom, 0) for flat in flats)
+            values = tuple({str(a): c for c, a in flat.terms}.get(atom, 0) for flat in flats)
             terms[mine[atom]] = self._coefficient(load, atom, factor, values)
         return Access(load.tensor, tuple(terms.items()), constant, index)
 
@@ -392,8 +393,8 @@ class _Builder:
         for single in self.singles[1:]:
             if list(_constants_of(single.bodies[stage.name])) != list(_constants_of(body)):
                 raise UnsupportedError(
-                    f"expected the constants of {stage.origin or stage.name} to be equal in all workloads, they differ; "
-                    "make the workloads tasks of their own"
+                    f"expected equal constants of {stage.origin or stage.name} in all workloads, they differ; "
+                    "make the workloads separate tasks"
                 )
         return body
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from evoforge.core import DTYPES, Cell, Params
 from evoforge.lowering.cpp import Kernel
-from evoforge.lowering.cpp_nest import Sweep
+from evoforge.lowering.cpp_layout import Sweep
 from evoforge.lowering.regions import Nest, is_tensor_sized
 
 __all__ = ["implied_cell"]

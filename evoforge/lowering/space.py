@@ -31,7 +31,8 @@ _AXES = ("tiling", "memory", "fusion")
 _LIKELY = {
     "vector": (0.85, 0.15), "unroll": (0.4, 0.6), "tile": (0.5, 0.25, 0.15, 0.1), "rows": (0.75, 0.25),
     "omp": (0.85, 0.15), "reduction": (0.85, 0.15), "math": (0.5, 0.5), "prefetch": (0.35, 0.2, 0.25, 0.2),
-    "during": (0.4, 0.6), "stream": (0.45, 0.55), "placement": (0.45, 0.35, 0.2), "split": (0.8, 0.2), "rewrite": (0.6, 0.4),
+    "during": (0.4, 0.6), "stream": (0.45, 0.55), "placement": (0.45, 0.35, 0.2), "split": (0.8, 0.2),
+    "rewrite": (0.6, 0.4),
 }  # fmt: skip
 """How often a sample takes each value of a gene, before the strategy's weights."""
 
@@ -241,10 +242,7 @@ class ScheduleSpace:
     def _weights(self, key: str, strategy: Strategy) -> np.ndarray[Any, np.dtype[np.float64]]:
         gene, values = gene_name(key), self._genes[key]
         likely = dict(zip(CHOICES[gene], _LIKELY[gene], strict=True))
-        weights = np.array(
-            [likely[v] * strategy.priors.get(f"{gene}={v}", 1.0) * strategy.priors.get(f"{key}={v}", 1.0 if gene != key else 1.0)
-             if gene != key else likely[v] * strategy.priors.get(f"{gene}={v}", 1.0) for v in values]
-        )  # fmt: skip
+        weights = np.array([likely[v] * strategy.priors.get(f"{gene}={v}", 1.0) for v in values])
         return weights if weights.sum() > 0 else np.ones(len(values))
 
     def _pick(self, key: str, rng: np.random.Generator, strategy: Strategy, unlike: str | None = None) -> str:

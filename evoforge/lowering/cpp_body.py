@@ -1,0 +1,225 @@
+"""What stands in loops: values as variables, loads that are shared, accumulators, stores per row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from evoforge.lowering.cpp_expr import CTYPES, Context, Value, computed, print_expr
+from evoforge.lowering.cpp_layout import Layout, Loop
+from evoforge.lowering.cpp_names import Group
+from evoforge.lowering.domain import Access, Node
+from evoforge.lowering.index import names as axes_of
+from evoforge.lowering.ir import Load, Op, loads, rewrite
+from evoforge.lowering.regions import Pass
+from evoforge.lowering.simplify import dtype_of
+
+__all__ = ["FIELDS", "Body", "ctype_of", "in_brackets", "short_name"]
+
+_ACCUMULATORS = {
+    "sum": "total", "prod": "product", "max": "maximum", "min": "minimum", "argmax": "argmax", "argmin": "argmin",
+    "welford": "welford", "maxsum": "maxsum",
+}  # fmt: skip
+FIELDS = {"argmax": ("value", "at"), "argmin": ("value", "at"), "welford": ("mean", "m2"), "maxsum": ("m", "sum()")}
+"""Monoid → where an accumulator keeps its outputs; others have one, `value`."""
+
+
+class Body(Layout):
+    """Statements of a nest."""
+
+    def w(self, text: str) -> None:
+        self.kernel.body.append("    " * self.depth + text if text else "")
+
+    @contextmanager
+    def braces(self, head: str, tail: str = "}") -> Iterator[None]:
+        self.w(f"{head} {{")
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self.w(tail)
+
+    @contextmanager
+    def loops(self, heads: Sequence[str]) -> Iterator[None]:
+        """Nested loops; the last opens a brace."""
+        for head in heads[:-1]:
+            self.w(head)
+            self.depth += 1
+        if heads:
+            with self.braces(heads[-1]):
+                yield
+        else:
+            yield
+        self.depth -= len(heads[:-1])
+
+    def unrolled(self) -> AbstractContextManager[None]:
+        """The loop over the vectors of one step; it is unrolled into registers."""
+        self.w("#pragma GCC unroll 8")
+        return self.braces("for (int64_t u = 0; u < UNROLL; ++u)")
+
+    def pragma(self, nested: int) -> None:
+        collapsed = f" collapse({nested})" if nested > 1 else ""
+        self.w(f"#pragma omp parallel for{collapsed} num_threads(call->threads) schedule({self.schedule.omp})")
+
+    def store_row(self, tensor: str, ctx: Context) -> None:
+        dtype = self.domain.tensors[tensor].dtype
+        value = self.known[tensor]
+        where = ctx.offset(self.written(tensor))
+        ctype = CTYPES[dtype]
+        plain = value.dtype == dtype or (self.domain.tensors[tensor].kind == "tmp" and value.dtype == computed(dtype))
+        self.w(f"{self.pointer(tensor)}[{where}] = {value.text if plain else f'{ctype}({value.text})'};")
+
+    def pointer(self, tensor: str) -> str:
+        name = self.kernel.pointers[tensor]
+        return f"p.{name}" if self.domain.tensors[tensor].kind == "tmp" else name
+
+    def context(self, loops: Sequence[Loop], vector: bool, one: Pass, lane: Loop | None = None) -> Context:
+        pointers = {name: self.pointer(name) for name in self.domain.tensors}
+        vars_of = {loop.group: loop.var for loop in loops}
+        unrolled = vector and self.schedule.unroll
+        if lane is not None:
+            vars_of[lane.group] = "at" if unrolled else lane.var
+        stored_as = {t: "float" for t in self.domain.tensors if self.domain.tensors[t].kind == "tmp"}
+        for tensor, how in one.reads.items():
+            if how == "row":
+                pointers[tensor] = self.row_buffers.get(tensor, tensor)
+
+        def offset(access: Access) -> str:
+            if one.reads.get(access.tensor) == "row":
+                access = self.in_row(access.tensor)
+            return self.offset(access, vars_of)
+
+        def axis(name: str) -> str:
+            return next(var for group, var in vars_of.items() if group == (name,))
+
+        lane_name = lane.group[-1] if lane is not None else ""
+        return Context(
+            vector, lane_name, vars_of[lane.group] if lane else "", self.domain.tensors, pointers, offset, axis,
+            known=self.known, reciprocals=self.reciprocals, stored_as=stored_as,
+        )  # fmt: skip
+
+    def offset(self, access: Access, vars_of: dict[Group, str]) -> str:
+        parts = []
+        table = dict(access.terms or ())
+        for group, var in vars_of.items():
+            size = table.get(group[-1])
+            if size is not None:
+                factor = self.names.text(size)
+                parts.append(f"{var} * {factor}" if factor else var)
+        if access.const or not parts:
+            parts.append(str(access.const))
+        return " + ".join(parts).replace("+ -", "- ")
+
+    def let(self, node: Node, ctx: Context) -> None:
+        """A stage's value as a local variable."""
+        ctx.node = node
+        value = print_expr(node.body, ctx)
+        name = self.names.of(node)
+        self.w(f"const {ctype_of(value)} {name} = {value.text};")
+        for out in node.outputs:
+            if out:
+                self.known[out] = Value(name, value.vector, value.dtype)
+
+    def hoist(self, one: Pass, ctx: Context) -> dict[tuple[str, str], Value]:
+        """Loads that no inner axis moves become variables before the sweep."""
+        outer = {a for loop in self.rows for a in loop.group}
+        found = self.hoisted
+        for node in one.nodes:
+            ctx.node = node
+            for load in loads(node.body):
+                access = node.accesses.get(load)
+                if access is None or access.terms is None or load.guards or not access.axes <= outer or not outer:
+                    continue
+                if one.reads.get(access.tensor, "memory") != "memory" or node.kind == "":
+                    continue
+                key = (access.tensor, ctx.offset(access))
+                if key not in found:
+                    producer = self.domain.producer(access.tensor)
+                    value = print_expr(load, ctx)
+                    single = producer is not None and len(producer.outputs) == 1
+                    fresh = self.names.fresh(short_name(access.tensor)) if not single else ""
+                    name = fresh or self.names.of(producer or node)
+                    self.w(f"const {ctype_of(value)} {name} = {value.text};")
+                    found[key] = Value(name, False, value.dtype)
+        return found
+
+    def reciprocals_of(self, one: Pass) -> None:
+        if not self.schedule.reciprocal:
+            return
+        lane = self.lane_of(one)
+
+        def visit(node: Any) -> Any:
+            if (
+                isinstance(node, Op)
+                and node.name == "div"
+                and isinstance(node.args[1], Load)
+                and lane in axes_of(node.args[0])
+            ):
+                tensor = node.args[1].tensor
+                value = self.known.get(tensor)
+                if value is not None and not value.vector and value.dtype == "f32" and tensor not in self.reciprocals:
+                    name = self.names.fresh(f"per_{value.text.rpartition('.')[0] or value.text}")
+                    self.w(f"const float {name} = 1.f / {value.text};")
+                    self.reciprocals[tensor] = name
+            return node
+
+        for node in one.nodes:
+            rewrite(node.body, visit)
+
+    def accumulator(self, node: Node, vector: bool) -> str:
+        """The C++ type that reduces a stage."""
+        dtype = computed(dtype_of(node.body, self.domain.tensors))
+        element = "evo::vec" if vector else "int64_t" if dtype == "bool" else CTYPES[dtype]
+        return f"evo::{_ACCUMULATORS[node.monoid or '']}<{element}>"
+
+    def declare(self, one: Pass, vector: bool) -> dict[str, str]:
+        made = {}
+        for node in one.reduces:
+            many = vector and self.schedule.unroll
+            name = self.names.fresh(f"{self.names.of(node)}_acc")
+            if many:
+                self.unroll_parameter()
+            self.w(f"{self.accumulator(node, vector)} {name}{'[UNROLL]' if many else ''};")
+            made[node.name] = name
+            self.accumulated[node.name] = f"{name}[u]" if many else name
+        return made
+
+    def unroll_parameter(self) -> None:
+        self.kernel.parameter("UNROLL", (2, 4, 8), 4)
+
+    def result(self, node: Node, accumulator: str, joined: str = "") -> None:
+        fields = FIELDS.get(node.monoid or "", ("value",))
+        name = self.names.of(node)
+        dtype = computed(dtype_of(node.body, self.domain.tensors))
+        joined = joined or f"evo::across({accumulator})"
+        if len(fields) == 1:
+            self.w(f"const auto {name} = {joined}.value;")
+            texts = [name]
+        else:
+            self.w(f"const auto {name} = {joined};")
+            texts = [f"{name}.{one}" for one in fields]
+        self.known_results(node, texts, dtype, False)
+
+    def known_results(self, node: Node, texts: Sequence[str], dtype: str, vector: bool) -> None:
+        for position, (out, text) in enumerate(zip(node.outputs, texts, strict=True)):
+            if out:
+                at = node.monoid in ("argmax", "argmin") and position == 1
+                self.known[out] = Value(text, vector, "i64" if at else dtype)
+
+    # sweeps
+
+
+def in_brackets(text: str) -> str:
+    return f"({text})" if " " in text else text
+
+
+def ctype_of(value: Value) -> str:
+    if value.vector:
+        return "evo::ivec" if value.dtype == "bool" else "evo::vec"
+    return CTYPES[value.dtype]
+
+
+def short_name(tensor: str) -> str:
+    return {"in": "x", "cst": "w", "out": "y"}.get(tensor.rstrip("0123456789"), "t") + tensor.lstrip(
+        "abcdefghijklmnopqrstuvwxyz"
+    )

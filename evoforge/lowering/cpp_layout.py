@@ -1,0 +1,239 @@
+"""Where the loops of one nest are: which axes collapse into which loops, what can be a vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from evoforge.lowering.cpp_expr import Value, can_vectorise, computed
+from evoforge.lowering.cpp_names import Group, collapse, order_axes
+from evoforge.lowering.domain import Access, Node, Size
+from evoforge.lowering.index import names as axes_of
+from evoforge.lowering.ir import FloorDiv, Guard, Indirect, Mod, Position, rewrite
+from evoforge.lowering.regions import Nest, Pass
+from evoforge.lowering.simplify import dtype_of
+
+if TYPE_CHECKING:
+    from evoforge.lowering.cpp import Kernel
+
+__all__ = ["Layout", "Loop", "Sweep"]
+
+_OUTER = (("row", "rows"), ("batch", "batches"), ("group", "groups"), ("part", "parts"), ("slab", "slabs"))
+_INNER = (("line", "lines"), ("plane", "planes"), ("volume", "volumes"))
+
+
+@dataclass
+class Sweep:
+    """What was printed for one pass: the raw material of the implied cell.
+
+    `chains` are loops over one axis from the outside in, as (what it walks, what it walks it by): a
+    number, a parameter's name, or "step" for a vector's or an unrolled block's worth of elements.
+    """
+
+    one: Pass
+    vector: bool
+    chains: list[list[tuple[int | str, int | str]]]
+    unrolled: bool
+    prefetched: bool = False
+    streamed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop over a group of axes: variable, name of its size, sizes per workload."""
+
+    group: Group
+    var: str
+    size: str
+    extent: int
+
+
+class Layout:
+    """The loops of one nest; what is printed later shares this state."""
+
+    def __init__(self, kernel: Kernel, nest: Nest, lanes: int) -> None:
+        self.kernel, self.nest, self.lanes = kernel, nest, lanes
+        self.domain, self.schedule, self.names = kernel.domain, kernel.schedule, kernel.names
+        self.known: dict[str, Value] = {}
+        self.reciprocals: dict[str, str] = {}
+        self.depth = 1
+        self.heads: list[Node] = []
+        self.accumulated: dict[str, str] = {}
+        self.row_buffers: dict[str, str] = {}
+        self.hoisted: dict[tuple[str, str], Value] = {}
+        self.row_chain: list[tuple[int | str, int | str]] = []
+        self.chunk_chain: list[tuple[int | str, int | str]] = []
+        self.lane_chain: list[tuple[int | str, int | str]] = []
+        nodes = [n for one in nest.passes for n in (*one.heads, *one.nodes, *one.row_maps)]
+        self.apart = set().union(*(_atoms(node) for node in nodes)) if nodes else set()
+        self.axes = {a for one in nest.passes for n in one.nodes for a in (*n.axes, *n.reduction)} | set(nest.rows)
+        self.rows = self._rows()
+        self.vector = self.is_vector(nest.passes) if nest.columns and nest.reduces else False
+
+    # loops
+
+    def _rows(self) -> list[Loop]:
+        """The outer loops: the rows, or in a nest without reductions all axes but the lane's."""
+        nest, accesses = self.nest, [a for one in self.nest.passes for a in self.accesses(one)]
+        lane: Group = (nest.lane,) if nest.lane else ()
+        if nest.reduces:
+            axes = [a for a in nest.rows if not (nest.columns and a == nest.lane)]
+            groups = collapse(self.domain, order_axes(self.domain, axes, accesses), accesses, self.apart)
+            if nest.columns:
+                both = collapse(self.domain, order_axes(self.domain, nest.rows, accesses), accesses, self.apart)
+                if both and nest.lane in both[-1]:
+                    groups, lane = both[:-1], both[-1]
+        else:
+            groups = collapse(self.domain, order_axes(self.domain, self.axes, accesses), accesses, self.apart)
+            if groups and nest.lane in groups[-1]:
+                groups, lane = groups[:-1], groups[-1]
+            else:
+                groups = [g for g in groups if nest.lane not in g]
+        self.lane_group = lane
+        loops = []
+        for group, (var, size) in zip(reversed(groups), _OUTER, strict=False):
+            loops.append(Loop(group, var, self.names.size(group, size), self.extent(group)))
+        return loops[::-1]
+
+    def extent(self, group: Sequence[str]) -> int:
+        return min(self.domain.numel(group).values)
+
+    def inner_loops(self, one: Pass) -> list[Loop]:
+        """The loops of a sweep, the lane's last."""
+        nest, accesses = self.nest, self.accesses(one)
+        outer = {a for loop in self.rows for a in loop.group}
+        mine = {a for n in one.nodes for a in (*n.axes, *n.reduction)} - outer
+        if nest.columns and nest.reduces:
+            mine -= set(self.lane_group)
+            groups = collapse(self.domain, order_axes(self.domain, mine, accesses), accesses, self.apart)
+            return [
+                Loop(g, v if k else "step", self.names.size(g, s if k else "steps"), self.extent(g))
+                for k, (g, (v, s)) in reversed(
+                    list(enumerate(zip(reversed(groups), (("step", "steps"), *_INNER), strict=False)))
+                )
+            ]
+        if not nest.reduces:
+            return [self.lane_loop(self.lane_group)] if self.lane_group else []
+        groups = collapse(self.domain, order_axes(self.domain, mine, accesses), accesses, self.apart)
+        fast = next((g for g in groups if self._unit(one, g)), groups[-1] if groups else ())
+        groups = [g for g in groups if g != fast]
+        loops = [
+            Loop(g, v, self.names.size(g, s), self.extent(g))
+            for g, (v, s) in zip(reversed(groups), _INNER, strict=False)
+        ][::-1]
+        return [*loops, self.lane_loop(fast)] if fast else loops
+
+    def _unit(self, one: Pass, group: Group) -> bool:
+        return any(access.step(group[-1]) == 1 for access in self.accesses(one))
+
+    def lane_loop(self, group: Group) -> Loop:
+        return Loop(group, "col", self.names.size(group, "cols"), self.extent(group))
+
+    def accesses(self, one: Pass) -> list[Access]:
+        """Every access to memory of a pass, row buffers as the positions in a row."""
+        found: list[Access] = []
+        for node in (*one.heads, *one.nodes, *one.row_maps):
+            for access in node.reads():
+                how = one.reads.get(access.tensor, "memory")
+                if how == "memory":
+                    found.append(access)
+                elif how == "row":
+                    found.append(self.in_row(access.tensor))
+            if node.monoid in ("argmax", "argmin"):
+                found.append(self.position(node))
+        for tensor, how in one.stores:
+            producer = self.domain.producer(tensor)
+            assert producer is not None
+            found.append(producer.write if how == "memory" else self.in_row(tensor))
+        for tensor in one.row_stores:
+            producer = self.domain.producer(tensor)
+            assert producer is not None
+            found.append(producer.write)
+        return found
+
+    def in_row(self, tensor: str) -> Access:
+        producer = self.domain.producer(tensor)
+        assert producer is not None
+        outer = set(self.nest.rows)
+        step = Size((), (1,) * self.domain.workloads)
+        terms = []
+        for name in reversed([a for a in producer.axes if a not in outer]):
+            terms.append((name, step))
+            step = step * self.domain.extents[name]
+        return Access(tensor, tuple(reversed(terms)), 0)
+
+    def position(self, node: Node) -> Access:
+        step = Size((), (1,) * self.domain.workloads)
+        terms = []
+        for name in reversed(node.reduction):
+            terms.append((name, step))
+            step = step * self.domain.extents[name]
+        return Access("", tuple(reversed(terms)), 0)
+
+    # vectors
+
+    def is_vector(self, passes: Sequence[Pass]) -> bool:
+        if not self.schedule.vector or not self.nest.lane:
+            return False
+        tensors = self.domain.tensors
+        for one in passes:
+            lane = self.lane_of(one)
+            for node in (
+                *one.nodes,
+                *(one.heads if self.nest.columns else ()),
+                *(one.row_maps if self.nest.columns else ()),
+            ):
+                if not can_vectorise(node.body, lane, node, tensors):
+                    return False
+                if node.kind == "reduce" and not self._vector_reduce(node, lane):
+                    return False
+                if node.kind == "map" and lane in node.axes:
+                    if any(tensors[o].dtype not in ("f32", "f16", "bf16", "bool") for o in node.outputs if o):
+                        return False
+                    stored = any(o in [t for t, _ in one.stores] for o in node.outputs)
+                    if stored and node.write.step(lane) != 1:
+                        return False
+            for tensor, how in one.stores:
+                if how == "row" and not self.nest.columns and self.in_row(tensor).step(lane) != 1:
+                    return False
+            floats = all(tensors[t].dtype in ("f32", "f16", "bf16") for t in one.row_stores)
+            if self.nest.columns and not (floats and all(self.written(t).step(lane) == 1 for t in one.row_stores)):
+                return False
+        return True
+
+    def written(self, tensor: str) -> Access:
+        producer = self.domain.producer(tensor)
+        assert producer is not None
+        return producer.write
+
+    def lane_of(self, one: Pass) -> str:
+        if self.nest.columns or not self.nest.reduces:
+            return self.lane_group[-1] if self.lane_group else ""
+        loops = self.inner_loops(one)
+        return loops[-1].group[-1] if loops else ""
+
+    def _vector_reduce(self, node: Node, lane: str) -> bool:
+        if computed(dtype_of(node.body, self.domain.tensors)) != "f32":
+            return False
+        if node.monoid in ("argmax", "argmin"):
+            return self.nest.columns or self.position(node).step(lane) == 1
+        return True
+
+    # printing
+
+
+def _atoms(node: Node) -> set[str]:
+    """Axes that appear outside linear addresses: they keep loops of their own."""
+    found: set[str] = set()
+
+    def visit(part: Any) -> Any:
+        if isinstance(part, Position | Guard | Indirect | FloorDiv | Mod):
+            found.update(axes_of(part))
+        return part
+
+    rewrite(node.body, visit)
+    for load, access in node.accesses.items():
+        if access.terms is None:
+            found.update(axes_of(load.index))
+    return found

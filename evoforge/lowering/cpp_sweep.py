@@ -1,0 +1,254 @@
+"""Sweeps over the inner axes: tile loops, the loop over lanes, and the body inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from evoforge.lowering.cpp_body import Body, ctype_of, in_brackets, short_name
+from evoforge.lowering.cpp_expr import CTYPES, Context, Value, computed, print_expr
+from evoforge.lowering.cpp_layout import Loop, Sweep
+from evoforge.lowering.cpp_prefetch import prefetches
+from evoforge.lowering.domain import Access, Node
+from evoforge.lowering.ir import loads
+from evoforge.lowering.regions import Pass
+
+__all__ = ["SweepPrinter", "powers"]
+
+_TILE_NAMES = {1: ("tile",), 2: ("panel", "tile"), 3: ("block", "panel", "tile")}
+_TILE_PARAMETERS = {1: ("TILE",), 2: ("TILE2", "TILE"), 3: ("TILE3", "TILE2", "TILE")}
+
+
+class SweepPrinter(Body):
+    """The loops of a pass and what they do."""
+
+    def lane_heads(self, lane: Loop, vector: bool, start: str = "0", top: str = "") -> list[str]:
+        """Tile loops and the loop over the lane axis; `start` and `top` bound them where they are in a chunk."""
+        step = "UNROLL * evo::lanes" if vector and self.schedule.unroll else "evo::lanes" if vector else "1"
+        heads, end = [], top or lane.size
+        inside = bool(self.chunk_chain) and start != "0"
+        walked: int | str = self.chunk_chain[-1][1] if inside else lane.extent
+        self.lane_chain = list(self.chunk_chain) if inside else []
+        room = min(lane.extent, max(self.kernel.parameters["CHUNK"].choices)) if inside else lane.extent
+        levels = min(self.schedule.tile, tile_levels(room, self.lanes, vector, self.schedule.unroll))
+        if vector and self.schedule.unroll:
+            self.unroll_parameter()
+        for level, (name, parameter) in enumerate(
+            zip(_TILE_NAMES.get(levels, ()), _TILE_PARAMETERS.get(levels, ()), strict=True)
+        ):
+            self._tile_parameter(parameter, levels - level, levels, room, vector)
+            heads.append(f"for (int64_t {name} = {start}; {name} < {end}; {name} += {parameter})")
+            if inside and not level:
+                self.kernel.require(f"CHUNK > {parameter}")
+            start, end = name, f"evo::min({name} + {parameter}, {lane.size})"
+            self.lane_chain.append((walked, parameter))
+            walked = parameter
+        self.lane_chain.append((walked, "step" if vector else 1))
+        advance = f"++{lane.var}" if step == "1" else f"{lane.var} += {step}"
+        heads.append(f"for (int64_t {lane.var} = {start}; {lane.var} < {end}; {advance})")
+        return heads
+
+    def _tile_parameter(self, name: str, level: int, levels: int, extent: int, vector: bool) -> None:
+        smallest = 2 * self.lanes if vector else 4
+        choices = tuple(c for c in powers(smallest, 1 << 20) if c < extent)
+        spread = [choices[round((k + 1) * len(choices) / (levels + 1) - 0.5)] for k in range(levels)]
+        self.kernel.parameter(name, choices, spread[level - 1])
+        if name == "TILE" and vector and self.schedule.unroll:
+            self.kernel.require(f"TILE >= {2 * self.lanes} * UNROLL")
+        if name != "TILE":
+            self.kernel.require(f"{name} > {'TILE' if name == 'TILE2' else 'TILE2'}")
+
+    def whole(self, lane: Loop) -> str:
+        step = "(UNROLL * evo::lanes)" if self.schedule.unroll else "evo::lanes"
+        return self.kernel.flag("whole", f"{lane.size} % {step} == 0")
+
+    def position_in_step(self, lane: Loop) -> None:
+        """Where vector u of a step stands, and how many of its lanes take part."""
+        number = f"n = evo::part({lane.size} - at, {self.whole(lane)})"
+        self.w(f"const int64_t at = {lane.var} + u * evo::lanes, {number};")
+
+    def sweep(
+        self,
+        one: Pass,
+        ctx: Context,
+        inner: Sequence[Loop],
+        late: Sequence[Node],
+        number: int,
+        start: str = "",
+        top: str = "",
+    ) -> None:
+        """The loops of a pass and their body."""
+        lane = inner[-1] if inner else None
+        heads = []
+        for position, loop in enumerate(inner[:-1]):
+            first, end = (start, top) if position == 0 and start else ("0", loop.size)
+            heads.append(f"for (int64_t {loop.var} = {first}; {loop.var} < {end}; ++{loop.var})")
+        self.lane_chain = []
+        if lane is not None:
+            bounds = (start, top) if start and len(inner) == 1 else ("0", "")
+            heads += self.lane_heads(lane, ctx.vector, *bounds)
+        if not self.rows and heads and not start:
+            self.pragma(1)
+        with self.loops(heads):
+            if lane is not None and ctx.vector and self.schedule.unroll:
+                with self.unrolled():
+                    self.position_in_step(lane)
+                    self.statements(one, ctx, late, number, inner)
+            else:
+                if lane is not None and ctx.vector:
+                    self.w(f"const int64_t n = evo::part({lane.size} - {lane.var}, {self.whole(lane)});")
+                elif lane is not None:
+                    self.w("evo::one_by_one();")
+                self.statements(one, ctx, late, number, inner)
+
+    def statements(self, one: Pass, ctx: Context, late: Sequence[Node], number: int, inner: Sequence[Loop]) -> None:
+        sweep = Sweep(one, ctx.vector, [self.row_chain, self.lane_chain], ctx.vector and self.schedule.unroll)
+        self.kernel.sweeps.append(sweep)
+        for line in prefetches(self, one, ctx, number, inner):
+            sweep.prefetched = True
+            self.w(line)
+        outside = dict(self.known)
+        shared = dict(ctx.shared)
+        self._share(one, ctx, late)
+        for node in (*late, *one.maps):
+            self.let(node, ctx)
+            for out in node.outputs:
+                for tensor, how in one.stores:
+                    if tensor == out:
+                        self._store(tensor, how, ctx)
+        for node in one.reduces:
+            self._push(node, ctx)
+        self.known.clear()
+        self.known.update(outside)
+        ctx.shared = shared
+
+    def _share(self, one: Pass, ctx: Context, late: Sequence[Node]) -> None:
+        """Loads that several stages of a pass want become variables."""
+        counts: dict[tuple[str, str], list[Any]] = {}
+        for node in (*late, *one.nodes):
+            ctx.node = node
+            for load in loads(node.body):
+                access = node.accesses.get(load)
+                if access is None or access.terms is None or load.guards:
+                    continue
+                if one.reads.get(load.tensor, "memory") == "local":
+                    continue
+                key = (load.tensor, ctx.offset(access))
+                counts.setdefault(key, [0, node, load])[0] += 1
+        for key, (count, node, load) in counts.items():
+            if count > 1 and key not in ctx.shared:
+                ctx.node = node
+                value = print_expr(load, ctx)
+                producer = self.domain.producer(key[0])
+                name = self.names.fresh(short_name(key[0]) if producer is None else f"{self.names.of(producer)}_again")
+                self.w(f"const {ctype_of(value)} {name} = {value.text};")
+                ctx.shared[key] = Value(name, value.vector, value.dtype)
+
+    def _store(self, tensor: str, how: str, ctx: Context) -> None:
+        value, t = self.known[tensor], self.domain.tensors[tensor]
+        if how == "row":
+            pointer, access, dtype = self.row_buffers[tensor], self.in_row(tensor), "f32"
+        else:
+            pointer, access, dtype = (
+                self.pointer(tensor),
+                self.written(tensor),
+                t.dtype if t.kind == "out" else computed(t.dtype),
+            )
+        where = ctx.offset(replace(access, tensor="@row" if how == "row" else ""))
+        place = pointer if where == "0" else f"{pointer} + {where}"
+        if ctx.vector and ctx.lane in access.axes:
+            text = value.text if value.vector else f"evo::broadcast({value.text})"
+            if how == "memory" and self.schedule.stream.get(tensor) and t.kind == "out" and t.dtype != "bool":
+                self.kernel.sweeps[-1].streamed.append(tensor)
+                self.w(f"evo::stream({place}, {text}, n, {self._aligned(access, ctx)});")
+            else:
+                self.w(f"evo::store({place}, {text}, n);")
+        else:
+            text = value.text if value.dtype == dtype else f"{CTYPES[dtype]}({value.text})"
+            self.w(f"{pointer}[{where}] = {text};")
+
+    def _aligned(self, access: Access, ctx: Context) -> str:
+        """Whether every row of an output starts on a vector's boundary (its base does)."""
+        factors = []
+        for loop in self._all_loops:
+            if ctx.lane in loop.group:
+                continue
+            size = dict(access.terms or ()).get(loop.group[-1])
+            if size is not None:
+                factors.append(self.names.text(size) or "1")
+        unique = list(dict.fromkeys(factors))
+        if not unique:
+            return "true"
+        return self.kernel.flag("aligned", " && ".join(f"{in_brackets(f)} % evo::lanes == 0" for f in unique))
+
+    @property
+    def _all_loops(self) -> list[Loop]:
+        return [*self.rows, *[loop for one in self.nest.passes for loop in self.inner_loops(one)]]
+
+    def _push(self, node: Node, ctx: Context) -> None:
+        ctx.node = node
+        value = print_expr(node.body, ctx)
+        text = value.text
+        if ctx.vector and not value.vector:
+            text = f"evo::broadcast({text})"
+        elif not ctx.vector and value.dtype == "bool":
+            text = f"int64_t({text})"
+        arguments = [text]
+        if node.monoid in ("argmax", "argmin"):
+            position = ctx.offset(replace(self.position(node), tensor=""))
+            if ctx.vector:
+                inside = self.position(node).step(ctx.lane)
+                position = (
+                    f"evo::iota() + (int32_t)({position})" if inside else f"evo::broadcast((int32_t)({position}))"
+                )
+            arguments.append(position)
+        if ctx.vector and not self.nest.columns:
+            arguments.append("n")
+        self.w(f"{self.accumulated[node.name]}.push({', '.join(arguments)});")
+
+    def row_pass(self, one: Pass, number: int) -> None:
+        inner = self.inner_loops(one)
+        vector = self.is_vector([one])
+        lane = inner[-1] if inner else None
+        late = [n for n in one.heads if lane and set(lane.group) & set(n.axes)]
+        outer = self.context(self.rows, False, one)
+        for node in one.heads:
+            if node not in late:
+                self.let(node, outer)
+        hoisted = self.hoist(one, outer)
+        self.reciprocals_of(one)
+        accumulators = self.declare(one, vector)
+        ctx = self.context([*self.rows, *inner], vector, one, lane)
+        ctx.shared.update(hoisted)
+        self.sweep(one, ctx, inner, late, number)
+        for node in one.reduces:
+            self.result(node, accumulators[node.name])
+        self.after(one)
+
+    def after(self, one: Pass) -> None:
+        """What happens once per row when a pass is done."""
+        ctx = self.context(self.rows, False, one)
+        for node in one.row_maps:
+            self.let(node, ctx)
+        for tensor in one.row_stores:
+            self.store_row(tensor, ctx)
+
+
+def tile_levels(extent: int, lanes: int, vector: bool, unroll: bool) -> int:
+    """How many tile loops an axis has room for, with more than one trip each."""
+    step = lanes * (2 if unroll else 1) if vector else 1
+    smallest = max(2 * step, 2 * lanes if vector else 4)
+    count = 0
+    while smallest < extent:
+        count, smallest = count + 1, smallest * 2
+    return min(count, 3)
+
+
+def powers(low: int, high: int) -> tuple[int, ...]:
+    found = []
+    value = low
+    while value <= high:
+        found.append(value)
+        value *= 2
+    return tuple(found) or (low,)
