@@ -135,10 +135,11 @@ def main() -> int:
 def _refactor(every: list[Bench], rows: list[dict[str, Any]], rng: np.random.Generator, descriptor: Descriptor) -> int:
     """How many of these kernels a harmless rewriting moves."""
     by_name = {bench.name: bench for bench in every}
-    moved = 0
+    moved = tried = 0
     for row in rows:
         drawn, bench = row["drawn"], by_name[row["bench"]]
         for how, text in refactored(drawn["source"], rng):
+            tried += 1
             facts = bench.facts(text, drawn["params"])
             cell = list(descriptor.measure(facts).values())
             if cell != row["cell"]:
@@ -146,7 +147,7 @@ def _refactor(every: list[Bench], rows: list[dict[str, Any]], rng: np.random.Gen
                 print(f"{bench.name}: {how} moved {row['cell']} to {cell} {facts.get('error', '')}")
                 print(f"    {json.dumps(drawn['genome'])} {json.dumps(drawn['params'])}", flush=True)
                 break
-    print(f"{moved} of {len(rows)} kernels moved when refactored")
+    print(f"{moved} of {len(rows)} kernels moved when refactored ({tried} rewritten texts)")
     return moved
 
 

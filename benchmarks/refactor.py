@@ -25,7 +25,7 @@ def refactored(source: str, rng: np.random.Generator) -> Iterator[tuple[str, str
     every = source
     for name, change in (
         ("comments", _comments), ("dead code", _dead_code), ("renaming", _rename), ("other spelling", _respell),
-        ("while loops", _whiles), ("reordering", _reorder),
+        ("while loops", _whiles), ("reordering", _reorder), ("pointers", _pointers),
     ):  # fmt: skip
         text = change(source, rng)
         if text != source:
@@ -138,6 +138,19 @@ def _respell(text: str, rng: np.random.Generator) -> str:
             if simple and rng.random() < 0.5:
                 edits.append((node.start_byte, node.end_byte, f"{right.text.decode()} + {left.text.decode()}"))
     return _edit(text, edits)
+
+
+def _pointers(text: str, rng: np.random.Generator) -> str:
+    """``a[i]`` as ``*(a + i)``, one at a time since they nest."""
+    for _ in range(200):
+        found = [node for node in _walk(_tree(text)) if node.type == "subscript_expression"]
+        if not found:
+            break
+        node = found[-1]
+        base, index = node.child_by_field_name("argument"), node.child_by_field_name("indices")
+        new = f"(*({base.text.decode()} + ({index.text.decode()[1:-1]})))"
+        text = _edit(text, [(node.start_byte, node.end_byte, new)])
+    return text
 
 
 def _product(node: Node) -> bool:

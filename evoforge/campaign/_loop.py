@@ -275,24 +275,27 @@ class Loop:
             if held is None or row.objective > (held.objective or -5.0):
                 champions[row.cell] = row
         for cell, row in sorted(champions.items()):
-            incumbent = self.state.archive.get(cell)
+            incumbent, best = self.state.archive.get(cell), self.state.archive.best()
             assert row.objective is not None
-            if incumbent is None or row.objective > incumbent.lower:
+            # Where the best kernels are, a challenger gets the benefit of the doubt and both are measured
+            # until they can be told apart; elsewhere it must look better, and one confirmation decides.
+            close = best is None or row.objective > best.objective - _CLOSE
+            if incumbent is None or row.objective > (incumbent.lower if close else incumbent.objective):
                 self._phase("confirming")
-                self._duel(ticket, cell, row, rows)
+                self._duel(ticket, cell, row, rows, _MAX_CONFIRMATIONS if close else 1)
 
-    def _duel(self, ticket: int, cell: Cell, row: Evaluation, rows: list[Evaluation]) -> None:
-        """Measures the challenger, and both again while their intervals overlap, up to a cap."""
+    def _duel(self, ticket: int, cell: Cell, row: Evaluation, rows: list[Evaluation], most: int) -> None:
+        """Measures the challenger, and both again while their intervals overlap, at most `most` times each."""
         challenger = point(row.candidate, row.params)
         self._confirm_once(ticket, challenger, rows)
-        for _ in range(_MAX_CONFIRMATIONS - 1):
+        for _ in range(most - 1):
             incumbent, claim = self.state.archive.get(cell), self.state.claims.get(challenger)
             if incumbent is None or claim is None:
                 break
             holder = point(incumbent.candidate, incumbent.params)
             if holder == challenger or not (claim.lower < incumbent.objective and incumbent.lower < claim.objective):
                 break
-            short = [at for at in (challenger, holder) if len(self.state.confirmations[at]) < _MAX_CONFIRMATIONS]
+            short = [at for at in (challenger, holder) if len(self.state.confirmations[at]) < most]
             if not short:
                 break
             for at in short:

@@ -36,11 +36,13 @@ class Baselines:
         self._rng = rng
         self._workers: dict[str, BaselineWorker] = {}
         self._materials: dict[str, Material] = {}
+        self._watches: dict[tuple[str, str], Stopwatch] = {}
         self._failed = ""
         self._compiling = ExitStack()
 
     def spawn(self, side: str) -> None:
         """Starts a side's process; importing torch goes on in the background."""
+        self._watches = {key: watch for key, watch in self._watches.items() if key[0] != side}
         kind = cast(Literal["eager", "compiled"], side)
         self._workers[side] = BaselineWorker(self._task, side=kind, **self._options)  # type: ignore[arg-type]
 
@@ -80,16 +82,19 @@ class Baselines:
         return side == "eager" or self.compiled_state() == "ready"
 
     def stopwatch(self, side: str, workload: str) -> Stopwatch:
-        """A calibrated stopwatch of one side on one workload.
+        """The calibrated stopwatch of one side on one workload; kept for as long as its process lives.
 
         Raises:
             WorkerError: the process died.
         """
+        if (side, workload) in self._watches:
+            return self._watches[side, workload]
         batches = _SideBatches(
             self._workers[side], workload, len(self._materials[workload].ring), self._busy, self._rng
         )
         watch = Stopwatch(batches, self._rng)
         watch.calibrate()
+        self._watches[side, workload] = watch
         return watch
 
     def revive(self) -> None:

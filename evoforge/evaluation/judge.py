@@ -277,15 +277,14 @@ class Judge:
             for material in self._stand.materials.values():
                 widen_pool(self._live_reference(), material, self.task.tolerance, self._rng)
 
-    def _unseen(self, name: str, candidate: str) -> Known:
-        """A secret set that `candidate` has not met; a dead reference process is started again for the next."""
+    def _unseen(self, name: str) -> Known:
+        """A secret set that no trial has met; a dead reference process is started again for the next.
+
+        It serves several confirmations, a candidate's later ones too: its processes keep nothing.
+        """
         material, reference = self._stand.materials[name], self._live_reference()
-        if (
-            material.reserve
-            and candidate not in material.reserve_seen_by
-            and len(material.reserve_seen_by) < _RESERVE_USES
-        ):
-            material.reserve_seen_by.add(candidate)
+        if material.reserve and material.reserve_uses < _RESERVE_USES:
+            material.reserve_uses += 1
             return material.reserve
         try:
             with self._busy.working():
@@ -296,5 +295,5 @@ class Judge:
             raise
         if material.reserve:
             material.reserve.close()
-        material.reserve, material.reserve_seen_by = known, {candidate}
+        material.reserve, material.reserve_uses = known, 1
         return known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class Material:
     dropped: tuple[str, ...] = ()
     widened: bool = False
     reserve: Known | None = None
-    reserve_seen_by: set[str] = field(default_factory=set)
+    reserve_uses: int = 0
     eager_s: float = 0.0
 
     @property

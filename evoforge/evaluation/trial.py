@@ -39,7 +39,7 @@ class Stand:
 
     `baseline` names a side per workload, `bounds_ms` the physical bound of its latency, `traces` the
     shrunken signature on which facts are traced, `unfused` the tensor-sized intermediates of the task
-    when nothing is fused. `unseen` gives, for a workload and a candidate, a secret set that the candidate has not met.
+    when nothing is fused. `unseen` gives a secret set of a workload that no trial has met.
     """
 
     task: Task
@@ -50,7 +50,7 @@ class Stand:
     baselines: Baselines
     busy: BusyClock
     rng: np.random.Generator
-    unseen: Callable[[str, str], Known]
+    unseen: Callable[[str], Known]
     call_limit_s: float
     materials: dict[str, Material] = field(default_factory=dict)
     baseline: dict[str, str] = field(default_factory=dict)
@@ -196,7 +196,7 @@ class Trial:
         stand = self._stand
         for name, built in self._built.items():
             material = stand.materials[name]
-            known = [*material.pool, *([stand.unseen(name, self._candidate.id)] if unseen else [])]
+            known = [*material.pool, *([stand.unseen(name)] if unseen else [])]
             with stand.runner(built, material, [item.inputs for item in known]) as runner:
                 self._level = runner.sandbox_level
                 if runner.info.packed_bytes:

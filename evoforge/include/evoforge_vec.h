@@ -673,14 +673,16 @@ EVO_INLINE T square(T x) { return x * x; }
 template <class T>
 EVO_INLINE T cube(T x) { return x * x * x; }
 
-// Hands out 64-byte aligned pieces of the workspace; with a null base it only counts.
+// Bytes of `count` elements, rounded up to whole lines of 64.
+template <class T>
+EVO_INLINE int64_t padded(int64_t count) { return (count * (int64_t)sizeof(T) + 63) / 64 * 64; }
+// Hands out 64-byte aligned pieces of the workspace.
 struct arena {
-    char* base;
-    int64_t used = 0;
+    char* next;
     template <class T>
     T* take(int64_t count) {
-        T* piece = (T*)(base + used);
-        used += (count * (int64_t)sizeof(T) + 63) / 64 * 64;
+        T* piece = (T*)next;
+        next += padded<T>(count);
         return piece;
     }
 };

@@ -161,7 +161,9 @@ def _declarations(kernel: Kernel) -> list[str]:
                 ctype = CTYPES[tensor.dtype]
                 lines.append(f"{const}{ctype}* {tensor.name} = {macro}({ctype}, {tensor.name[len(kind) :]});")
     if kernel.pieces:
-        lines.append("const pieces p = lay_out(call, call->ws);")
+        lines.append("evo::arena space{(char*)call->ws};")
+    for p in kernel.pieces:
+        lines.append(f"{p['type']}* {p['name']} = space.take<{p['type']}>({p['count']});  // {p['what']}")
     return lines
 
 

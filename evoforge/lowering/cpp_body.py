@@ -70,8 +70,7 @@ class Body(Layout):
         self.w(f"{self.pointer(tensor)}[{where}] = {value.text if plain else f'{ctype}({value.text})'};")
 
     def pointer(self, tensor: str) -> str:
-        name = self.kernel.pointers[tensor]
-        return f"p.{name}" if self.domain.tensors[tensor].kind == "tmp" else name
+        return self.kernel.pointers[tensor]
 
     def context(self, loops: Sequence[Loop], vector: bool, one: Pass, lane: Loop | None = None) -> Context:
         pointers = {name: self.pointer(name) for name in self.domain.tensors}

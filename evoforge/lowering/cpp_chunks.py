@@ -59,7 +59,7 @@ def print_chunks(printer: SweepPrinter) -> None:
         printer.sweep(one, ctx, inner, late, 0, "chunk", f"evo::min(chunk + {name}, {loop.size})")
         for node in one.reduces:
             place = f"{flat}{count} + chunk / {name}" if flat else f"chunk / {name}"
-            printer.w(f"p.{parts[node.name]}[{place}] = evo::across({accumulators[node.name]});")
+            printer.w(f"{parts[node.name]}[{place}] = evo::across({accumulators[node.name]});")
     printer.w("// the chunks are combined in order")
     if rows:
         printer.pragma(len(rows))
@@ -69,7 +69,7 @@ def print_chunks(printer: SweepPrinter) -> None:
         with printer.braces(f"for (int64_t k = 0; k < {count}; ++k)"):
             for node in one.reduces:
                 place = f"{flat}{count} + k" if flat else "k"
-                printer.w(f"{accumulators[node.name]}_whole.merge(p.{parts[node.name]}[{place}]);")
+                printer.w(f"{accumulators[node.name]}_whole.merge({parts[node.name]}[{place}]);")
         for node in one.heads:
             if node not in late and _wanted(printer, node):
                 printer.let(node, printer.context(printer.rows, False, one))

@@ -73,7 +73,7 @@ def _chunked(printer: SweepPrinter, lane: Loop, rows: list[str], columns: list[s
         with _each(printer):
             for node in one.reduces:
                 place = where.format(chunk="chunk / CHUNK_ROWS")
-                printer.w(f"p.{parts[node.name]}[{place}] = {printer.accumulated[node.name]};")
+                printer.w(f"{parts[node.name]}[{place}] = {printer.accumulated[node.name]};")
     printer.w("// the chunks of every column are combined in order")
     printer.pragma(len(rows) + 1)
     with printer.loops([*rows, *columns]):
@@ -83,7 +83,7 @@ def _chunked(printer: SweepPrinter, lane: Loop, rows: list[str], columns: list[s
             printer.w(f"{kind} {printer.accumulated[node.name].replace('[u]', '[UNROLL]')};")
         with printer.braces(f"for (int64_t k = 0; k < {count}; ++k)"), _each(printer):
             for node in one.reduces:
-                printer.w(f"{printer.accumulated[node.name]}.merge(p.{parts[node.name]}[{where.format(chunk='k')}]);")
+                printer.w(f"{printer.accumulated[node.name]}.merge({parts[node.name]}[{where.format(chunk='k')}]);")
         _finish(printer, one, lane)
 
 
@@ -115,13 +115,13 @@ def _slabs(printer: SweepPrinter, lane: Loop) -> None:
         name = printer.names.fresh(f"{printer.names.of(producer)}_slab")
         full = " * ".join(printer.domain.shapes[a].factors[0] for a in inner) or "1"
         printer.kernel.piece(
-            name,
+            f"{name}s",
             "float",
             f"call->threads * ({full}) * {width}",
             f"the panel of {producer.origin or producer.name} per thread",
         )
         count = printer.names.text(printer.domain.numel(inner)) or "1"
-        printer.w(f"float* {name} = p.{name} + evo::omp_get_thread_num() * ({count}) * {width};")
+        printer.w(f"float* {name} = {name}s + evo::omp_get_thread_num() * ({count}) * {width};")
         printer.row_buffers[tensor] = name
 
 

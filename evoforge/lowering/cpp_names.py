@@ -15,10 +15,10 @@ Group = tuple[str, ...]
 """Neighbouring axes that one loop walks, slowest first."""
 
 _RESERVED = {
-    "and", "or", "not", "xor", "float", "double", "int", "bool", "auto", "u", "n", "p", "k", "at", "call", "evo", "whole",
-    "aligned", "row", "rows", "col", "cols", "min", "max", "chunk", "chunks", "tile", "panel", "block", "do", "new", "this",
-    "line", "lines", "step", "steps", "batch", "batches", "group", "groups", "part", "parts", "slab", "slabs", "plane",
-    "planes", "volume", "volumes", "row_block", "batch_block", "pieces",
+    "and", "or", "not", "xor", "float", "double", "int", "bool", "auto", "do", "new", "this", "u", "n", "p", "k", "at",
+    "call", "evo", "whole", "aligned", "pieces", "row", "rows", "col", "cols", "min", "max", "chunk", "tile", "panel",
+    "block", "line", "lines", "step", "steps", "batch", "batches", "group", "groups", "part", "parts", "slab", "slabs",
+    "plane", "planes", "volume", "volumes", "row_block", "batch_block", "group_block",
 }  # fmt: skip
 
 

@@ -1,0 +1,101 @@
+"""A sample of benchmarks/cells.py: generated kernels lie where their genome says, refactored or not."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evoforge.archives import Descriptor
+from evoforge.core import ParameterSpace, Signature, Strategy, TensorSpec
+from evoforge.evaluation.build import Builder
+from evoforge.evaluation.facts import collect_facts
+from evoforge.lowering.ir import Graph
+from evoforge.lowering.space import ScheduleSpace
+
+SAMPLE = 12
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    """Residual add and RMSNorm of rows that fill the cache many times over."""
+    import torch
+
+    from evoforge.lowering.capture import capture
+    from evoforge.lowering.ir import from_json
+
+    class AddNorm(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2048))
+
+        def forward(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            total = x + residual
+            return total * torch.rsqrt(total.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight, total
+
+    found = from_json(capture(AddNorm().eval(), [torch.ones(256, 2048), torch.ones(256, 2048)]))
+    assert isinstance(found, Graph)
+    return found
+
+
+@pytest.fixture(scope="module")
+def described(graph: Graph, builder: Builder) -> Any:
+    target = builder.target
+
+    def specs(kind: str) -> tuple[TensorSpec, ...]:
+        tensors = [graph.tensors[name] for name in graph.names(kind)]
+        return tuple(TensorSpec(t.name, t.shape, t.stride, t.dtype) for t in tensors)
+
+    signature = Signature(specs("in"), specs("cst"), specs("out"))
+
+    def describe(source: str) -> Any:
+        params = ParameterSpace.parse(source).defaults()
+        built = builder.build(source, params, signature)
+        assert built.object_path is not None, built.reason
+        facts = collect_facts(source, params, built, signature, None, target, builder, unfused=graph.unfused)
+        return Descriptor().cell(facts)
+
+    return describe
+
+
+@pytest.fixture(scope="module")
+def space(graph: Graph, builder: Builder) -> ScheduleSpace:
+    target = builder.target
+    return ScheduleSpace(
+        [graph], l1_bytes=target.l1_bytes, l2_bytes=target.l2_bytes, vector_bytes=target.vector_bytes, threads=2
+    )
+
+
+@pytest.fixture(scope="module")
+def refactor() -> ModuleType:
+    path = Path(__file__).resolve().parents[3] / "benchmarks" / "refactor.py"
+    spec = importlib.util.spec_from_file_location("refactor", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_cell_from_facts_is_the_implied_one(space: ScheduleSpace, described: Any) -> None:
+    rng = np.random.default_rng(0)
+    pairs = []
+    for _ in range(SAMPLE):
+        genome = space.sample(rng, Strategy())
+        pairs.append((space.implied_cell(genome), described(space.render(genome)), genome))
+    wrong = [pair for pair in pairs if pair[0] != pair[1]]
+    assert len(wrong) <= 1, wrong
+    assert len({implied for implied, _, _ in pairs}) > SAMPLE // 3
+
+
+def test_refactoring_moves_no_generated_kernel(space: ScheduleSpace, described: Any, refactor: ModuleType) -> None:
+    rng = np.random.default_rng(1)
+    source = space.render({"unroll": "many", "tile": "1", "rows": "block", "prefetch": "ahead"})
+    cell = described(source)
+    changes = list(refactor.refactored(source, rng))
+    assert len(changes) >= 6
+    assert {how: described(text) for how, text in changes} == {how: cell for how, _ in changes}

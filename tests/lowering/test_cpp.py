@@ -1,0 +1,304 @@
+"""Printed kernels compute what the module computes: many schedules, ragged sizes, two instruction sets."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import re
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from evoforge.core import DTYPES, ParameterSpace, Strategy
+from evoforge.lowering.capture import capture_graph
+from evoforge.lowering.ir import Graph
+from evoforge.lowering.space import ScheduleSpace
+from evoforge.paths import include_dir
+
+FLAGS = (
+    "-std=gnu++17", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-fPIC",
+    "-Wno-psabi",
+)  # fmt: skip
+TORCH = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64,
+         "i32": torch.int32, "bool": torch.bool}  # fmt: skip
+
+
+class Module(nn.Module):
+    def __init__(self, function: Any, *weights: torch.Tensor) -> None:
+        super().__init__()
+        self.function = function
+        self.weights = nn.ParameterList(nn.Parameter(w) for w in weights)
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(*inputs, *self.weights)
+
+
+def add_rms_norm(x: torch.Tensor, r: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    h = x + r
+    return h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6) * w, h
+
+
+def rand(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
+    "add_rms_norm": (Module(add_rms_norm, rand(37)), [rand(5, 37), rand(6, 37)[1:]]),
+    "softmax": (nn.Softmax(-1), [rand(3, 130)]),
+    "softmax_even": (nn.Softmax(-1), [rand(6, 256)]),
+    "softmax_dim_1": (nn.Softmax(1), [rand(3, 6, 37)]),
+    "log_softmax": (nn.LogSoftmax(-1), [rand(5, 37)]),
+    "layer_norm": (nn.LayerNorm(37), [rand(5, 37) + 1000]),
+    "group_norm": (nn.GroupNorm(3, 6), [rand(2, 6, 5, 7)]),
+    "mse_loss": (nn.MSELoss(), [rand(50, 37), rand(50, 37) * 2]),
+    "column_mean": (Module(lambda x: x.mean(0)), [rand(50, 37)]),
+    "argmax": (Module(lambda x: x.argmax(1)), [rand(5, 37).round()]),
+    "argmin_column": (Module(lambda x: x.argmin(0)), [rand(50, 37).round()]),
+    "chain": (Module(lambda x, b: torch.tanh(F.gelu(x) * b + 1)), [rand(5, 37), rand(37)]),
+    "strided": (Module(lambda x, y: torch.exp(-x.abs()) + y.t()), [rand(10, 37)[::2], rand(37, 5)]),
+    "bf16": (nn.Softmax(-1), [rand(4, 64, dtype=torch.bfloat16)]),
+    "f16": (Module(lambda x: x.sigmoid() * x), [rand(4, 70, dtype=torch.float16)]),
+    "masked": (Module(lambda x: torch.where(x > 0.5, x, -x).amax(-1)), [rand(9, 37)]),
+    "loss_of_rows": (Module(lambda x, y: F.cross_entropy(x, y)), [rand(5, 37), torch.tensor([0, 3, 36, 7, 7])]),
+    "integers": (Module(lambda x: (x * 2 + 1).sum(-1)), [torch.arange(74).view(2, 37)]),
+    "double": (Module(lambda x: x.softmax(-1)), [rand(4, 37, dtype=torch.float64)]),
+    "product": (Module(lambda x: x.prod(-1)), [1 + rand(4, 37) / 8]),
+}  # fmt: skip
+
+
+@dataclass
+class Compiled:
+    """One schedule of one case, inside a library of many."""
+
+    case: str
+    label: str
+    source: str
+    params: dict[str, int]
+    graph: Graph
+    prefix: str = ""
+    defines: dict[str, str] = field(default_factory=dict)
+
+
+def sizes_of(graph: Graph) -> dict[str, str]:
+    found = {}
+    for t in graph.tensors.values():
+        if t.kind != "tmp":
+            for dim, (size, step) in enumerate(zip(t.shape, t.stride, strict=True)):
+                found[f"EVO_SIZE_{t.name}_{dim}"] = str(size)
+                found[f"EVO_STRIDE_{t.name}_{dim}"] = str(step)
+    return found
+
+
+def unit(kernels: list[Compiled]) -> str:
+    """Many kernels in one translation unit: each in a namespace, with its own macros."""
+    text = ['#include "evoforge.h"']
+    for k in kernels:
+        macros = {**{name: str(value) for name, value in k.params.items()}, **k.defines}
+        text += [f"#define {name} {value}" for name, value in macros.items()]
+        body = k.source.replace('#include "evoforge.h"', "")
+        text.append(f"namespace {k.prefix} {{ {body} }}")
+        sized = "evo_workspace" in body
+        text.append(
+            f'extern "C" int {k.prefix}_run(const evo_call* call) {{ return {k.prefix}::evo_run(call); }}\n'
+            f'extern "C" int64_t {k.prefix}_bytes(const evo_call* call) '
+            f"{{ return {f'{k.prefix}::evo_workspace(call)' if sized else '0'}; }}"
+        )
+        text += [f"#undef {name}" for name in macros]
+    return "\n".join(text)
+
+
+def build(kernels: list[Compiled], folder: Path, march: str, optimise: str = "-O1") -> Any:
+    """Compiles in two units at once and links one library."""
+    for number, k in enumerate(kernels):
+        k.prefix = f"k{number}"
+        k.defines = k.defines or sizes_of(k.graph)
+
+    def compiled(part: int) -> str:
+        path = folder / f"{march}-{part}.cpp"
+        path.write_text(unit(kernels[part::2]))
+        command = ["g++", *FLAGS, optimise, f"-march={march}", f"-I{include_dir()}", "-c", str(path), "-o", f"{path}.o"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[:3000]
+        return f"{path}.o"
+
+    with ThreadPoolExecutor(2) as pool:
+        objects = list(pool.map(compiled, range(min(2, len(kernels)))))
+    library = folder / f"{march}.so"
+    subprocess.run(["g++", "-fopenmp", "-shared", *objects, "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library))
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p), ("size", ctypes.c_int64 * 8), ("stride", ctypes.c_int64 * 8),
+        ("rank", ctypes.c_int32), ("dtype", ctypes.c_int32),
+    ]  # fmt: skip
+
+
+class Call(ctypes.Structure):
+    _fields_ = [
+        ("abi", ctypes.c_int32), ("n_in", ctypes.c_int32), ("n_const", ctypes.c_int32), ("n_out", ctypes.c_int32),
+        ("threads", ctypes.c_int32), ("inputs", ctypes.POINTER(Tensor)), ("cst", ctypes.POINTER(Tensor)),
+        ("out", ctypes.POINTER(Tensor)), ("packed", ctypes.c_void_p), ("ws", ctypes.c_void_p), ("ws_bytes", ctypes.c_int64),
+    ]  # fmt: skip
+
+
+def aligned(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """A poisoned tensor on a 64-byte boundary, and the bytes around it (64 before, 64 after)."""
+    nbytes = int(np.prod(shape)) * torch.empty(0, dtype=dtype).element_size()
+    memory = torch.full((nbytes + 192,), 0xA5, dtype=torch.uint8)
+    start = 64 + (-memory.data_ptr()) % 64
+    return memory[start : start + nbytes].view(dtype).view(shape), memory[start - 64 : start + nbytes + 64]
+
+
+def described(tensors: list[torch.Tensor]) -> Any:
+    array = (Tensor * max(1, len(tensors)))()
+    codes = {TORCH[name]: code for code, name in enumerate(DTYPES) if name in TORCH}
+    for slot, t in zip(array, tensors, strict=False):
+        slot.data, slot.rank, slot.dtype = t.data_ptr(), t.dim(), codes[t.dtype]
+        for dim in range(t.dim()):
+            slot.size[dim], slot.stride[dim] = t.shape[dim], t.stride(dim)
+    return array
+
+
+def call(
+    library: Any, k: Compiled, model: nn.Module, inputs: list[torch.Tensor], threads: int = 2
+) -> list[torch.Tensor]:
+    constants = [*(p.data for p in model.parameters()), *model.buffers()]
+    made = [aligned(k.graph.tensors[n].shape, TORCH[k.graph.tensors[n].dtype]) for n in k.graph.names("out")]
+    outputs = [one for one, _ in made]
+    arrays = [described(group) for group in (inputs, constants, outputs)]
+    record = Call(1, len(inputs), len(constants), len(outputs), threads, *arrays, None, None, 0)
+    size = getattr(library, f"{k.prefix}_bytes")
+    size.restype = ctypes.c_int64
+    scratch, around = aligned((max(1, size(ctypes.byref(record))),), torch.uint8)
+    scratch.fill_(0xFF)  # NaN in every float
+    record.ws, record.ws_bytes = scratch.data_ptr(), scratch.numel()
+    assert getattr(library, f"{k.prefix}_run")(ctypes.byref(record)) == 0
+    for memory in (around, *(edge for _, edge in made)):
+        assert (memory[:64] == 0xA5).all() and (memory[-64:] == 0xA5).all(), f"{k.case} {k.label}: wrote out of bounds"
+    return outputs
+
+
+def check(k: Compiled, model: nn.Module, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+    wide = [x.double() if x.is_floating_point() else x for x in inputs]
+    with torch.no_grad():
+        expected = copy.deepcopy(model).double()(*wide)
+    expected = [expected] if isinstance(expected, torch.Tensor) else list(expected)
+    for got, want in zip(outputs, expected, strict=True):
+        what = f"{k.case} {k.label} {k.params}"
+        if not want.is_floating_point():
+            assert torch.equal(got, want), what
+            continue
+        unit_of = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float64: 2.0**-40}.get(got.dtype, 2.0**-24)
+        inside = max([float(x.abs().max()) for x in inputs if x.is_floating_point()] + [1.0])
+        room = 64 * unit_of * (want.abs() + want.abs().max() * min(inside, 1000))
+        assert ((got.double() - want).abs() <= room).all(), f"{what}: off by {(got.double() - want).abs().max():.3g}"
+
+
+def space_of(graph: Graph, lanes: int = 16) -> ScheduleSpace:
+    return ScheduleSpace([graph], l1_bytes=48 << 10, l2_bytes=1 << 20, vector_bytes=4 * lanes, threads=2)
+
+
+def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
+    """Some schedules that must always be tried, and random ones at random parameters."""
+    model, inputs = CASES[case]
+    graph = capture_graph(model.eval(), inputs)
+    space, rng = space_of(graph, lanes), np.random.default_rng(len(case))
+    genomes = [
+        {"vector": "scalar"},
+        {"unroll": "many", "reduction": "chunks", "rewrite:maxsum": "on", "rewrite:welford": "on"},
+    ]
+    cells = sorted(space.reachable(rng))
+    for number in range(count):
+        aimed = space.aim(cells[int(rng.integers(len(cells)))], rng, Strategy()) if number % 2 else None
+        genomes.append(aimed or space.sample(rng, Strategy()))
+    made = []
+    for genome in genomes:
+        source = space.render(genome)
+        points = list(ParameterSpace.parse(source).points())
+        params = points[int(rng.integers(len(points)))]
+        made.append(Compiled(case, str(genome), source, params, graph))
+    return made
+
+
+@pytest.mark.parametrize(("march", "lanes", "count"), [("native", 16, 3), ("x86-64-v3", 8, 1)])
+def test_schedules_compute_what_the_module_computes(march: str, lanes: int, count: int, tmp_path: Path) -> None:
+    kernels = [k for case in CASES for k in schedules(case, count, lanes)]
+    library = build(kernels, tmp_path, march)
+    for k in kernels:
+        model, inputs = CASES[k.case]
+        check(k, model, inputs, call(library, k, model, inputs))
+
+
+def test_one_source_is_right_at_sizes_it_was_not_printed_for(tmp_path: Path) -> None:
+    model = nn.LayerNorm(48)
+    graph = capture_graph(model, [rand(6, 48)])
+    fields = {}
+    for t in graph.tensors.values():
+        if t.kind != "tmp":
+            group = {"in": "in", "cst": "cst", "out": "out"}[t.kind]
+            number = re.sub(r"\D", "", t.name)
+            for dim in range(len(t.shape)):
+                fields[f"EVO_SIZE_{t.name}_{dim}"] = f"(call->{group}[{number}].size[{dim}])"
+                fields[f"EVO_STRIDE_{t.name}_{dim}"] = f"(call->{group}[{number}].stride[{dim}])"
+    genome = {"unroll": "many", "stream:out0": "stream", "prefetch": "next", "tile": "1", "split:0.1": "split"}
+    source = space_of(graph).render(genome)
+    k = Compiled("layer_norm", str(genome), source, ParameterSpace.parse(source).defaults(), graph, defines=fields)
+    library = build([k], tmp_path, "native")
+    for rows in (6, 3):  # 48 columns are in the mean's own constant
+        inputs = [rand(rows, 48)]
+        k.graph = capture_graph(model, inputs)
+        check(k, model, inputs, call(library, k, model, inputs))
+
+
+def test_the_number_of_threads_does_not_change_a_bit(tmp_path: Path) -> None:
+    kernels = [k for case in ("mse_loss", "column_mean") for k in schedules(case, 2, 16)]
+    library = build(kernels, tmp_path, "native")
+    for k in kernels:
+        model, inputs = CASES[k.case]
+        one, four = (call(library, k, model, inputs, threads) for threads in (1, 4))
+        assert all(torch.equal(a, b) for a, b in zip(one, four, strict=True)), k.label
+
+
+def test_nan_and_infinities_come_out_where_torch_has_them(tmp_path: Path) -> None:
+    rows = torch.stack([rand(37) for _ in range(4)])
+    rows[0, 5], rows[1, 7], rows[2, 9], rows[3, :] = float("nan"), float("inf"), float("-inf"), float("-inf")
+    model = nn.Softmax(-1)
+    graph = capture_graph(model, [rows])
+    genomes: list[dict[str, str]] = [{}, {"vector": "scalar"}, {"unroll": "many", "rewrite:maxsum": "on"}]
+    kernels = []
+    for genome in genomes:
+        source = space_of(graph).render(genome)
+        kernels.append(Compiled("softmax", str(genome), source, ParameterSpace.parse(source).defaults(), graph))
+    library = build(kernels, tmp_path, "native")
+    for k in kernels:
+        (got,) = call(library, k, model, [rows])
+        want = model(rows)
+        assert torch.equal(got.isnan(), want.isnan()), k.label
+        torch.testing.assert_close(got, want, equal_nan=True)
+
+
+def test_scalar_schedules_stay_scalar_and_streaming_ones_stream(tmp_path: Path) -> None:
+    model, inputs = nn.Softmax(-1), [rand(8, 256)]
+    graph = capture_graph(model, inputs)
+    text = {}
+    for genome in ({"vector": "scalar"}, {"stream:out0": "stream", "prefetch": "ahead"}):
+        source = space_of(graph).render(genome)
+        k = Compiled("softmax", str(genome), source, ParameterSpace.parse(source).defaults(), graph)
+        build([k], tmp_path, "x86-64-v3", "-O3")
+        dump = subprocess.run(
+            ["objdump", "-d", "--no-show-raw-insn", str(tmp_path / "x86-64-v3-0.cpp.o")],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        text[next(iter(genome))] = dump
+    assert "ymm" not in text["vector"] and "prefetch" not in text["vector"]
+    assert "vmovntps" in text["stream:out0"] and "prefetcht0" in text["stream:out0"]

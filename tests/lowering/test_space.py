@@ -1,0 +1,185 @@
+"""The space of schedules: genomes, their changes, aiming at cells, refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from evoforge.core import ParameterSpace, Strategy
+from evoforge.errors import UnsupportedError, UsageError
+from evoforge.lowering.capture import capture_graph
+from evoforge.lowering.ir import Axis, Graph, Load, Stage, Tensor
+from evoforge.lowering.space import ScheduleSpace
+
+PLAIN = Strategy()
+
+
+class AddNorm(nn.Module):
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(n))
+
+    def forward(self, x: torch.Tensor, r: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = x + r
+        return h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight, h
+
+
+def space_of(model: nn.Module, *shapes: Sequence[tuple[int, ...]], **options: Any) -> ScheduleSpace:
+    graphs = [capture_graph(model.eval(), [torch.zeros(shape) for shape in row]) for row in shapes]
+    chosen = {"l1_bytes": 48 << 10, "l2_bytes": 1 << 20, "vector_bytes": 64, "threads": 2} | options
+    return ScheduleSpace(graphs, **chosen)
+
+
+@pytest.fixture(scope="module")
+def add_norm() -> ScheduleSpace:
+    return space_of(AddNorm(4096), [(512, 4096), (512, 4096)])
+
+
+def test_a_genome_survives_json_and_always_gives_the_same_source(add_norm: ScheduleSpace) -> None:
+    rng = np.random.default_rng(0)
+    again = space_of(AddNorm(4096), [(512, 4096), (512, 4096)])
+    for _ in range(10):
+        genome = add_norm.sample(rng, PLAIN)
+        stored = json.loads(json.dumps(genome))
+        assert stored == genome
+        assert again.render(stored) == add_norm.render(genome)
+
+
+def test_every_source_declares_readable_parameters_and_is_short(add_norm: ScheduleSpace) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(40):
+        source = add_norm.render(add_norm.sample(rng, PLAIN))
+        space = ParameterSpace.parse(source)
+        assert space.feasible(space.defaults())
+        assert len(source.splitlines()) <= 125
+        assert max(len(line) for line in source.splitlines()) <= 160
+
+
+def test_the_seed_decides_what_is_sampled(add_norm: ScheduleSpace) -> None:
+    draws = [[add_norm.sample(np.random.default_rng(seed), PLAIN) for _ in range(3)] for seed in (3, 3, 4)]
+    assert draws[0] == draws[1] != draws[2]
+
+
+def test_mutation_and_crossing_give_other_kernels(add_norm: ScheduleSpace) -> None:
+    rng = np.random.default_rng(2)
+    genes = add_norm.genes()
+    for _ in range(10):
+        a, b = add_norm.sample(rng, PLAIN), add_norm.sample(rng, PLAIN)
+        mutant, child = add_norm.mutate(a, rng, PLAIN), add_norm.cross(a, b, rng, PLAIN)
+        assert add_norm.render(mutant) != add_norm.render(a)
+        assert add_norm.render(child) not in (add_norm.render(a), add_norm.render(b))
+        assert all(mutant[key] in genes[key] for key in mutant) and all(child[key] in genes[key] for key in child)
+
+
+def test_priors_weigh_decisions(add_norm: ScheduleSpace) -> None:
+    rng = np.random.default_rng(3)
+    only = Strategy(priors={"stream=plain": 0, "prefetch=none": 0, "vector=scalar": 0, "tile=2": 1000})
+    for _ in range(10):
+        genome = add_norm.sample(rng, only)
+        assert genome["stream:out0"] == genome["stream:out1"] == "stream"
+        assert genome["prefetch"] != "none" and "vector" not in genome
+    assert sum(add_norm.sample(rng, only).get("tile") == "2" for _ in range(20)) >= 18
+
+
+def test_stress_makes_cells_more_likely(add_norm: ScheduleSpace) -> None:
+    rng = np.random.default_rng(4)
+    stressed = Strategy(stress={f"memory={level}": 0.0 for level in (0, 1, 2)})
+    hit = sum(add_norm.implied_cell(add_norm.sample(rng, stressed))[1] == 3 for _ in range(20))
+    plain = sum(add_norm.implied_cell(add_norm.sample(rng, PLAIN))[1] == 3 for _ in range(20))
+    assert hit > plain
+
+
+def test_aiming_hits_every_reachable_cell(add_norm: ScheduleSpace) -> None:
+    rng = np.random.default_rng(5)
+    cells = add_norm.reachable(rng)
+    assert len(cells) >= 48 and all(len({cell[axis] for cell in cells}) == 4 for axis in range(3))
+    missed = []
+    for cell in sorted(cells):
+        genome = add_norm.aim(cell, rng, PLAIN)
+        if genome is None:
+            missed.append(cell)
+        else:
+            assert add_norm.implied_cell(genome) == cell
+    assert len(missed) <= len(cells) // 20
+
+
+def test_reachable_depends_on_the_task() -> None:
+    rng = np.random.default_rng(6)
+    mean = space_of(nn.MSELoss(), [(512, 512), (512, 512)]).reachable(rng)
+    assert max(cell[1] for cell in mean) == 2  # one number is written: nothing to stream
+    norm = space_of(nn.LayerNorm(512), [(512, 512)]).reachable(rng)
+    assert {cell[2] for cell in norm} <= {2, 3}  # no tensor-sized intermediate to materialise
+
+
+def test_the_implied_cell_follows_the_schedule(add_norm: ScheduleSpace) -> None:
+    assert add_norm.implied_cell({"vector": "scalar"}) == (0, 0, 3)
+    assert add_norm.implied_cell({}) == (0, 1, 3)
+    assert add_norm.implied_cell({"unroll": "many"}) == (1, 1, 3)
+    assert add_norm.implied_cell({"unroll": "many", "tile": "2"}) == (3, 1, 3)
+    assert add_norm.implied_cell({"rows": "block"}) == (1, 1, 3)
+    assert add_norm.implied_cell({"prefetch": "next"}) == (0, 2, 3)
+    assert add_norm.implied_cell({"placement:add": "row"}) == (0, 2, 3)
+    assert add_norm.implied_cell({"stream:out0": "stream"}) == (0, 3, 3)
+    assert add_norm.implied_cell({"split:0.1": "split"}) == (0, 1, 2)
+    roots = {"placement:pow_1": "root", "placement:mul": "root"}
+    assert add_norm.implied_cell(roots) == (0, 1, 0)
+    assert add_norm.implied_cell({"placement:mul": "root"}) == (0, 1, 1)
+
+
+def test_a_loop_that_trips_once_is_no_tile(add_norm: ScheduleSpace) -> None:
+    genome = {"tile": "1"}
+    assert add_norm.implied_cell(genome, {"TILE": 2048})[0] == 1
+    assert add_norm.implied_cell(genome, {"TILE": 1 << 20})[0] == 0
+
+
+def test_one_source_serves_workloads_of_different_sizes() -> None:
+    both = space_of(nn.Softmax(-1), [(64, 512)], [(32, 2048)])
+    assert "EVO_SIZE(in0, 1)" in both.render({}) and "512" not in both.render({})
+
+
+def test_scans_are_refused_by_name() -> None:
+    class Running(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.cumsum(-1)
+
+    with pytest.raises(UnsupportedError, match="cumsum"):
+        space_of(Running(), [(4, 8)])
+
+
+def test_workloads_of_different_structure_are_refused() -> None:
+    axes = (Axis("i0", 8),)
+    load = Load("in0", ())
+    graphs = []
+    for extra in (False, True):
+        tensors = {
+            "in0": Tensor("in0", (), (), "f32", "in"),
+            "out0": Tensor("out0", (8,), (1,), "f32", "out"),
+            **({"tmp0": Tensor("tmp0", (8,), (1,), "f32", "tmp")} if extra else {}),
+        }
+        name = "b" if extra else "a"
+        graphs.append(Graph(tensors, (Stage(name, "map", axes, load, ("out0",)),)))
+    with pytest.raises(UnsupportedError, match="differ in sizes only"):
+        ScheduleSpace(graphs, l1_bytes=1, l2_bytes=1 << 20, vector_bytes=64, threads=1)
+
+
+def test_an_unknown_gene_value_is_refused() -> None:
+    from evoforge.lowering.schedule import Schedule
+
+    with pytest.raises(UsageError, match="expected gene tile to be one of 0, 1, 2, 3, got tile='9'"):
+        Schedule.from_genome({"tile": "9"})
+    with pytest.raises(UsageError, match="got speed="):
+        Schedule.from_genome({"speed": "fast"})
+
+
+def test_rewrites_are_offered_where_they_fit(add_norm: ScheduleSpace) -> None:
+    assert not [gene for gene in add_norm.genes() if gene.startswith("rewrite")]
+    softmax = space_of(nn.Softmax(-1), [(64, 512)])
+    assert "rewrite:maxsum" in softmax.genes()
+    assert "maxsum" in softmax.render({"rewrite:maxsum": "on"}) and "maxsum" not in softmax.render({})
+    assert "rewrite:welford" in space_of(nn.LayerNorm(512), [(64, 512)]).genes()
