@@ -22,7 +22,7 @@ static __attribute__((unused)) void never_called(float* p, int64_t n) {
 
 def refactored(source: str, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
     """(what was done, text), one change at a time and then all of them together."""
-    every = source
+    source = every = _braced(source)
     for name, change in (
         ("comments", _comments), ("dead code", _dead_code), ("renaming", _rename), ("other spelling", _respell),
         ("while loops", _whiles), ("reordering", _reorder), ("pointers", _pointers),
@@ -32,6 +32,19 @@ def refactored(source: str, rng: np.random.Generator) -> Iterator[tuple[str, str
             yield name, text
         every = change(every, rng)
     yield "all of it", every
+
+
+def _braced(text: str) -> str:
+    """Braces around loops with a pragma of their own, which the grammar takes for a statement."""
+    at = 0
+    while (found := re.compile(r"#pragma GCC.*\n\s*for [^{]*\{").search(text, at)) is not None:
+        depth, end = 1, found.end()
+        while depth:
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            end += 1
+        text = f"{text[: found.start()]}{{\n{text[found.start() : end]}\n}}{text[end:]}"
+        at = found.end()
+    return text
 
 
 def _tree(text: str) -> Node:

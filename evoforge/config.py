@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from evoforge.errors import ConfigError, UnsupportedError
 
@@ -21,9 +21,9 @@ class _Model(BaseModel):
 class Budget(_Model):
     """What may be spent; the first limit reached stops. None: no limit. `usd` 0 forbids paid calls."""
 
-    minutes: float | None = Field(default=None, gt=0)
+    minutes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     evals: int | None = Field(default=None, gt=0)
-    usd: float = Field(default=0.0, ge=0)
+    usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
 
 class _MetaPrompts(_Model):
@@ -41,6 +41,15 @@ class _Tuning(_Model):
 
 class _Judge(_Model):
     sandbox: Literal["strict", "basic", "none"] = "basic"
+
+
+def _is_name(name: str | None) -> str | None:
+    if name is not None and (not name.strip() or name.startswith("-") or not name.isprintable()):
+        raise ValueError("a name has printable characters and does not begin with '-'")
+    return name
+
+
+_Name = Annotated[str | None, AfterValidator(_is_name)]
 
 
 class _Common(_Model):
@@ -65,7 +74,7 @@ class CampaignConfig(_Common):
     of tickets at most t − workers), so it is part of what makes a campaign reproducible.
     """
 
-    name: str | None = None
+    name: _Name = None
     task: str
     set: Mapping[str, Any] = {}
     inputs: tuple[str, ...] = ()
@@ -76,7 +85,7 @@ class CampaignConfig(_Common):
 class CampaignFile(_Common):
     """A campaign file as written: a grid of tasks, targets and languages."""
 
-    name: str | None = None
+    name: _Name = None
     tasks: tuple[str, ...] = Field(min_length=1)
     set: Mapping[str, Any] = {}
     inputs: tuple[str, ...] = ()

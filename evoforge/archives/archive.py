@@ -77,8 +77,8 @@ class Archive:
         return [self._elites[cell] for cell in sorted(self._elites)]
 
     def best(self) -> Elite | None:
-        """The elite of the highest rank: the best lower bound, not the luckiest objective."""
-        return max(self._elites.values(), key=_order, default=None)
+        """The elite of the highest rank: the best lower bound, not the luckiest objective; ties to the lower cell."""
+        return max(self.elites(), key=_order, default=None)
 
     def get(self, cell: Cell) -> Elite | None:
         return self._elites.get(cell)

@@ -20,7 +20,14 @@ from evoforge.campaign._state import State
 from evoforge.config import CampaignConfig
 from evoforge.core import PROTOCOL_VERSION, Candidate, Evaluation, Kind, Target
 from evoforge.emitters import Bandit, Proposal, generator_emitters
-from evoforge.errors import EnvironmentChangedError, NotFoundError, UnsupportedError, UsageError
+from evoforge.errors import (
+    EnvironmentChangedError,
+    MissingToolError,
+    NotFoundError,
+    ParameterError,
+    UnsupportedError,
+    UsageError,
+)
 from evoforge.evaluation.targets import resolve_target
 from evoforge.evaluation.tasks import load_task
 from evoforge.prompts import PromptPool
@@ -37,7 +44,10 @@ _RESERVE_S = 6.0  # kept for the last confirmation and the report, at most a ten
 class Campaign:
     """Created or resumed by name; `run` does the work and may be interrupted at any moment."""
 
-    def __init__(self, row: CampaignRow, store: Store, *, replay: str | None, replay_extend: bool) -> None:
+    def __init__(
+        self, row: CampaignRow, store: Store, *, replay: str | None, replay_extend: bool, new: bool = False
+    ) -> None:
+        self._new = new
         self.row = row
         self.store = store
         self.config = CampaignConfig.model_validate(dict(row.config))
@@ -79,7 +89,7 @@ class Campaign:
             descriptor=descriptor.to_json(),
             setup={"seeds": [seed.source for seed in seeds]},
         )
-        return cls(row, store, replay=replay, replay_extend=replay_extend)
+        return cls(row, store, replay=replay, replay_extend=replay_extend, new=True)
 
     @classmethod
     def resume(cls, name: str, store_url: str) -> Campaign:
@@ -95,8 +105,19 @@ class Campaign:
         return cls(row, store, replay=None, replay_extend=False)
 
     def run(self, observer: Observer | None = None) -> Result:
-        """Searches until the budget ends; resumable after anything that stops it."""
-        narrator = Narrator(observer)
+        """Searches until the budget ends; resumable after anything that stops it.
+
+        A new campaign that cannot even start, by its task or a missing tool, leaves nothing behind:
+        once that is mended its name is free.
+        """
+        try:
+            return self._run_locked(Narrator(observer))
+        except (UsageError, UnsupportedError, MissingToolError):
+            if self._new and self.store.last_ticket(self.name) is None:
+                self.store.delete_campaign(self.name)
+            raise
+
+    def _run_locked(self, narrator: Narrator) -> Result:
         with ExitStack() as stack:
             stack.enter_context(self.store.lock_campaign(self.name))
             self.store.update_campaign(self.name, state="running", stop_reason="")
@@ -142,6 +163,7 @@ class Campaign:
         self._restore(loop)
         if setup.at_bound:
             reason = "at_bound"
+            self._keep(setup := setup.with_notice(setup.nothing_to_gain), reachable=cells)
         else:
             reason = loop.run(self._seeds(ground, loop))
             loop.finish()
@@ -224,7 +246,10 @@ def read_kernel(path: str) -> Candidate:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"expected a kernel file at {path}, got: {error}; check the path") from error
     candidate = Candidate("cpp", source)
-    _ = candidate.space  # a header that cannot be read is the user's to mend, now
+    try:
+        _ = candidate.space  # a header that cannot be read is the user's to mend, now
+    except ParameterError as error:
+        raise ParameterError(f"{path}: {error}") from error
     return candidate
 
 

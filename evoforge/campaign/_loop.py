@@ -146,6 +146,9 @@ class Loop:
         start = self._start(proposal) or {}
         self._phase("judging")
         first = self._duplicate(ticket, proposal, start, rows) or self._trial(ticket, proposal, start, None, rows)
+        if proposal.emitter == "import" and not first.status.correct:
+            text = f"your kernel {candidate.short_id} ended {first.status}: {first.reason}"
+            self.narrator.tell("notice", text=text)
         if first.status is Status.CORRECT:
             self._tune(ticket, proposal, self._worth(first), rows)
             self._confirm(ticket, candidate, rows)

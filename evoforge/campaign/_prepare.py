@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Ground", "prepare"]
 
 _NOISY = 0.1375  # log2 of 10%
+_NO_COMPILE = "torch.compile does not work on this task"
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def prepare(
     judge.set_context(setup.trace_signatures, setup.unfused)
     judge.set_bounds(setup.bounds_ms or {})
     if setup.uncovered and not row.setup.get("seeds"):
-        raise UnsupportedError(f"{setup.uncovered}; to search from a kernel of your own, give it with --from")
+        raise UnsupportedError(setup.uncovered)
     if known is None or known.baseline is None:
         _show_first(judge, setup, target, config, narrator)
         _admit(judge, row, narrator)
@@ -118,8 +119,8 @@ def _baselines(judge: Judge, setup: Setup, config: CampaignConfig, narrator: Nar
     narrator.tell("phase", text="waiting for torch.compile")
     state = judge.wait_compiled(600.0)
     notices = list(setup.notices)
-    if state != "ready" and not setup.notices:
-        notices.append(f"torch.compile does not work on this task ({state}); eager is the only baseline")
+    if state != "ready" and not any(text.startswith(_NO_COMPILE) for text in notices):
+        notices.append(f"{_NO_COMPILE} ({state}); eager is the only baseline")
     if setup.baseline is None:
         narrator.tell("phase", text="timing the baselines")
         judge.choose_baseline(config.baseline)

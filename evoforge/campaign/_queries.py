@@ -72,6 +72,7 @@ def status(name: str, store_url: str) -> dict[str, Any]:
         return {
             **_summary(store, row),
             "counts": {str(status): count for status, count in counts.items()},
+            "reasons": _reasons(store, row),
             "confirmations": sum(store.counts(row.name, Kind.CONFIRM).values()),
             "baseline": row.setup.get("baseline"),
             "baseline_ms": row.setup.get("baseline_ms"),
@@ -81,6 +82,13 @@ def status(name: str, store_url: str) -> dict[str, Any]:
             "axes": list(Descriptor.from_json(row.descriptor).axes),
             "reachable_cells": [list(cell) for cell in sorted(archive.reachable)],
         }
+
+
+def _reasons(store: Store, row: CampaignRow) -> dict[str, str]:
+    """The latest reason for each status that is not correct: what to mend when nothing works."""
+    trials = store.evaluations(campaign=row.name, kind=Kind.TRIAL)
+    latest = {str(e.status): e.reason for e in (item.evaluation for item in trials) if e.reason}
+    return dict(sorted(latest.items()))
 
 
 def elites(name: str, store_url: str) -> list[dict[str, Any]]:

@@ -83,6 +83,20 @@ class Setup:
             leads[side] = statistics.fmean(known) if known and len(known) == len(logs) else None
         return leads
 
+    def with_notice(self, text: str) -> Setup:
+        """`self` with one more notice, unless it is there."""
+        return self if text in self.notices else replace(self, notices=(*self.notices, text))
+
+    @property
+    def nothing_to_gain(self) -> str:
+        """The sentence for a task that is at its bound."""
+        shares = []
+        for workload, side in (self.baseline or {}).items():
+            time_ms, bound = (self.baseline_ms or {})[workload].get(side), (self.bounds_ms or {}).get(workload)
+            if time_ms and bound:
+                shares.append(f"{workload}: {side} takes {time_ms:.3g} ms, at least {bound:.3g} ms are needed")
+        return f"nothing to gain: the baseline is at the bound of this machine ({'; '.join(shares)})"
+
     @property
     def at_bound(self) -> bool:
         """Bound / baseline >= 0.95 on every workload: nothing to gain."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
@@ -93,6 +94,23 @@ for _name, _help, _members in _FAMILIES:
     app.add_typer(_family, name=_name)
 
 
+_CACHE_HINT = "check the path, or set EVOFORGE_CACHE and TMPDIR to folders of yours"
+_ENVIRONMENT = {  # what the machine and not evoforge is to blame for, with the mend
+    errno.ENOSPC: "make room and try again; evoforge resume goes on with a campaign",
+    errno.EDQUOT: "make room and try again; evoforge resume goes on with a campaign",
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f) and try again",
+    errno.EMFILE: "raise the limit on open files (ulimit -n) and try again",
+    errno.ENOMEM: "make the workload smaller with --set NAME=VALUE, or close other programs",
+    errno.EACCES: _CACHE_HINT,
+    errno.EPERM: _CACHE_HINT,
+    errno.EROFS: _CACHE_HINT,
+    errno.ENOENT: _CACHE_HINT,
+    errno.ENOTDIR: _CACHE_HINT,
+    errno.EISDIR: _CACHE_HINT,
+    errno.EEXIST: _CACHE_HINT,
+}
+
+
 def dispatch(argv: list[str]) -> int:
     """Runs `argv`; turns every expected error into one sentence (or one JSON object) and a status."""
     as_json = "--json" in argv
@@ -105,6 +123,12 @@ def dispatch(argv: list[str]) -> int:
     except _ReaderGone:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno not in _ENVIRONMENT:
+            return _misuse_or_bug(error, as_json)
+        where = f" {error.filename}" if error.filename else ""
+        text = f"expected a place that can be written, got:{where} {error.strerror}; {_ENVIRONMENT[error.errno]}"
+        return fail(type(error).__name__, text, as_json, EXIT_MISUSE)
     except Exception as error:  # process boundary: a wrong option, or a bug of evoforge
         return _misuse_or_bug(error, as_json)
     return status if isinstance(status, int) else 0

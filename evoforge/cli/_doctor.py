@@ -66,7 +66,7 @@ def _package(name: str) -> Callable[[], Finding]:
 
 def _compiler() -> Finding:
     mend = "install a C++ compiler: apt-get install g++, or dnf install gcc-c++"
-    wanted = os.environ.get("CXX", "g++")
+    wanted = os.environ.get("CXX", "").strip() or "g++"
     path = shutil.which(wanted)
     if path is None:
         return Finding("compiler", "fail", f"no {wanted} on the PATH", mend)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EXIT_INTERRUPTED",
     "EXIT_MISUSE",
+    "EXIT_TERMINATED",
     "Column",
     "cell_text",
     "clock_text",
@@ -32,6 +33,7 @@ __all__ = [
 
 EXIT_MISUSE = 2
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 _PIPE_WIDTH = 400
 
 

@@ -91,7 +91,9 @@ def print_result(result: Result, store: str) -> None:
             f"measured last: {ms_text(best.latency_ms)}, eager {speedup_text(best.speedup_eager)}, "
             f"compiled {speedup_text(best.speedup_compiled)}"
         )
-    elif result.stop_reason != "at_bound":
+    elif result.stop_reason == "at_bound":
+        print(next(text for text in result.notices if text.startswith("nothing to gain")))
+    else:
         print(f"no kernel was confirmed; look at: evoforge status {result.campaign}")
     print(f"time: {split_text(result.split)}")
     if best is not None:

@@ -26,7 +26,7 @@ def evaluate(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="A value for a parameter of the kernel; repeatable."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the inputs.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the inputs.", min=0, max=2**63 - 1)] = 0,
     as_json: Json = False,
 ) -> int:
     """Judge one kernel against a task.

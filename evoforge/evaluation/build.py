@@ -259,7 +259,10 @@ def native_program(name: str, *flags: str, shared: bool = False) -> Path:
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, check=False)
         if done.returncode != 0:
-            raise WorkerError(f"expected {name} to compile with {version}, got: {_first_error(done.stderr)}")
+            raise WorkerError(
+                f"expected {name} to compile with {compiler} ({version}), "
+                f"got: {_first_error(done.stderr) or f'exit status {done.returncode}'}; set CXX to a working g++"
+            )
         Path(temporary).chmod(0o755)
         Path(temporary).replace(home)
     finally:

@@ -79,15 +79,20 @@ def pinned_cpus(threads: int) -> tuple[int, ...]:
 
 
 def find_compiler() -> str:
-    """The C++ compiler: ``$CXX``, else g++.
+    """The C++ compiler: ``$CXX``, or g++ where that is not set.
 
     Raises:
         MissingToolError: there is none.
     """
-    for name in (os.environ.get("CXX", "").strip(), "g++"):
-        found = shutil.which(name) if name else None
-        if found:
-            return found
+    wanted = os.environ.get("CXX", "").strip()
+    found = shutil.which(wanted or "g++")
+    if found:
+        return found
+    if wanted:  # another one than the user asked for would be a silent change of every number
+        raise MissingToolError(
+            f"expected the program of a C++ compiler in $CXX, got {wanted!r}, which is not there; "
+            "correct CXX, or unset it to use g++"
+        )
     raise MissingToolError(
         "expected a C++ compiler ($CXX or g++), found none; install one, for example: apt-get install g++"
     )

@@ -235,6 +235,13 @@ class WorkloadModel:
                     "covered; return the new value instead"
                 )
         named = [plain(result, f"output {at}") for at, result in enumerate(results)]
+        for what, group in (("input", tensors), ("output", named)):
+            for at, tensor in enumerate(group):
+                if not tensor.numel():
+                    raise self._refused(
+                        f"expected tensors with at least one element, {what} {at} has shape {tuple(tensor.shape)}; "
+                        "make it larger with --set NAME=VALUE or in WORKLOADS"
+                    )
         return Signature(
             inputs,
             tuple(spec_of(tensor, f"cst{at}") for at, tensor in enumerate(constants)),
@@ -282,7 +289,10 @@ class WorkloadModel:
             torch.set_default_dtype(torch.float32)
         specs = self.signature.outputs
         if [tuple(result.shape) for result in results] != [spec.shape for spec in specs]:
-            raise self._refused("expected forward() to return the same shapes in double precision, got others")
+            raise self._refused(
+                "expected forward() to return the same shapes in double precision, got others; "
+                "shapes that depend on values are not covered"
+            )
         return [
             result.to(torch.float64 if spec.is_float else torch.int64)
             for result, spec in zip(results, specs, strict=True)

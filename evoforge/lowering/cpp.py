@@ -162,8 +162,8 @@ def _declarations(kernel: Kernel) -> list[str]:
                 lines.append(f"{const}{ctype}* {tensor.name} = {macro}({ctype}, {tensor.name[len(kind) :]});")
     if kernel.pieces:
         lines.append("evo::arena space{(char*)call->ws};")
-    for p in kernel.pieces:
-        lines.append(f"{p['type']}* {p['name']} = space.take<{p['type']}>({p['count']});  // {p['what']}")
+    taken = "{type}* {name} = space.take<{type}>({count});  // {what}"
+    lines += [taken.format(**piece) for piece in kernel.pieces]
     return lines
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from evoforge.lowering.cpp_expr import CTYPES, Context, Value, computed, print_expr
@@ -41,21 +41,22 @@ class Body(Layout):
 
     @contextmanager
     def loops(self, heads: Sequence[str]) -> Iterator[None]:
-        """Nested loops; the last opens a brace."""
+        """Nested loops, each the only statement of the one before; the last opens a brace."""
+        before = self.depth
         for head in heads[:-1]:
             self.w(head)
-            self.depth += 1
+            self.depth += not head.startswith("#")
         if heads:
             with self.braces(heads[-1]):
                 yield
         else:
             yield
-        self.depth -= len(heads[:-1])
+        self.depth = before
 
-    def unrolled(self) -> AbstractContextManager[None]:
-        """The loop over the vectors of one step; it is unrolled into registers."""
-        self.w("#pragma GCC unroll 8")
-        return self.braces("for (int64_t u = 0; u < UNROLL; ++u)")
+    def unroll_heads(self, vector: bool) -> list[str]:
+        """The loop over the vectors of one step, unrolled into registers, where there are several."""
+        several = vector and self.schedule.unroll
+        return ["#pragma GCC unroll 8", "for (int64_t u = 0; u < UNROLL; ++u)"] if several else []
 
     def pragma(self, nested: int) -> None:
         collapsed = f" collapse({nested})" if nested > 1 else ""

@@ -66,7 +66,7 @@ def print_chunks(printer: SweepPrinter) -> None:
     with printer.loops(rows):
         for node in one.reduces:
             printer.w(f"{printer.accumulator(node, False)} {accumulators[node.name]}_whole;")
-        with printer.braces(f"for (int64_t k = 0; k < {count}; ++k)"):
+        with printer.loops([f"for (int64_t k = 0; k < {count}; ++k)"]):
             for node in one.reduces:
                 place = f"{flat}{count} + k" if flat else "k"
                 printer.w(f"{accumulators[node.name]}_whole.merge({parts[node.name]}[{place}]);")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from evoforge.lowering.cpp_body import FIELDS, in_brackets
@@ -70,7 +69,7 @@ def _chunked(printer: SweepPrinter, lane: Loop, rows: list[str], columns: list[s
     with printer.loops([*rows, chunk, *columns]):
         _width(printer, lane)
         _pass(printer, one, 0, lane, "chunk", f"evo::min(chunk + CHUNK_ROWS, {loop.size})")
-        with _each(printer):
+        with printer.loops(printer.unroll_heads(printer.vector)):
             for node in one.reduces:
                 place = where.format(chunk="chunk / CHUNK_ROWS")
                 printer.w(f"{parts[node.name]}[{place}] = {printer.accumulated[node.name]};")
@@ -81,7 +80,7 @@ def _chunked(printer: SweepPrinter, lane: Loop, rows: list[str], columns: list[s
         for node in one.reduces:
             kind = printer.accumulator(node, printer.vector)
             printer.w(f"{kind} {printer.accumulated[node.name].replace('[u]', '[UNROLL]')};")
-        with printer.braces(f"for (int64_t k = 0; k < {count}; ++k)"), _each(printer):
+        with printer.loops([f"for (int64_t k = 0; k < {count}; ++k)", *printer.unroll_heads(printer.vector)]):
             for node in one.reduces:
                 printer.w(f"{printer.accumulated[node.name]}.merge({parts[node.name]}[{where.format(chunk='k')}]);")
         _finish(printer, one, lane)
@@ -125,11 +124,6 @@ def _slabs(printer: SweepPrinter, lane: Loop) -> None:
         printer.row_buffers[tensor] = name
 
 
-def _each(printer: SweepPrinter) -> AbstractContextManager[None]:
-    """The loop over vectors around statements that are per vector; nothing where there is one vector."""
-    return printer.unrolled() if printer.vector and printer.schedule.unroll else nullcontext()
-
-
 def _context(printer: SweepPrinter, one: Pass, lane: Loop, inner: Sequence[Loop]) -> Context:
     ctx = printer.context([*printer.rows, *inner, lane], printer.vector, one, lane)
     inside = ctx.offset
@@ -158,7 +152,7 @@ def _pass(printer: SweepPrinter, one: Pass, number: int, lane: Loop, start: str,
         first, end = (start, top) if position == 0 and start else ("0", loop.size)
         heads.append(f"for (int64_t {loop.var} = {first}; {loop.var} < {end}; ++{loop.var})")
     ctx = _context(printer, one, lane, inner)
-    with printer.loops(heads), _each(printer):
+    with printer.loops([*heads, *printer.unroll_heads(printer.vector)]):
         if printer.vector and printer.schedule.unroll:
             printer.position_in_step(lane)
         elif not printer.vector:
@@ -186,7 +180,7 @@ def _finish(printer: SweepPrinter, one: Pass, lane: Loop) -> None:
     if not one.row_maps and not one.row_stores:
         return
     outside = dict(printer.known)
-    with _each(printer):
+    with printer.loops(printer.unroll_heads(printer.vector)):
         if printer.vector and printer.schedule.unroll:
             printer.position_in_step(lane)
         ctx = _context(printer, one, lane, [])

@@ -74,7 +74,10 @@ class NestPrinter(SweepPrinter):
             count = self.names.text(self.domain.numel(inner)) or "1"
             full = " * ".join(self.domain.shapes[a].factors[0] for a in inner) or "1"
             self.kernel.piece(
-                f"{name}s", "float", f"call->threads * ({full})", f"one row of {producer.origin or producer.name} per thread"
+                f"{name}s",
+                "float",
+                f"call->threads * ({full})",
+                f"one row of {producer.origin or producer.name} per thread",
             )
             self.w(f"float* {name} = {name}s + evo::omp_get_thread_num() * {in_brackets(count)};")
             self.row_buffers[tensor] = name

@@ -48,7 +48,7 @@ def prefetches(printer: SweepPrinter, one: Pass, ctx: Context, number: int, inne
     if schedule.prefetch == "ahead" or not across_rows:
         return _ahead(printer, one, ctx, inner, columns)
     last = len(nest.passes) - 1
-    if schedule.prefetch == "next" and number != (0 if schedule.during == "first" else last):
+    if schedule.prefetch == "next" and number != {"first": 0, "middle": (last + 1) // 2}.get(schedule.during, last):
         return []
     row = printer.rows[-1]
     swept = {a for loop in inner for a in loop.group}

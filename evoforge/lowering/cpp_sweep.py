@@ -90,17 +90,15 @@ class SweepPrinter(Body):
             heads += self.lane_heads(lane, ctx.vector, *bounds)
         if not self.rows and heads and not start:
             self.pragma(1)
-        with self.loops(heads):
-            if lane is not None and ctx.vector and self.schedule.unroll:
-                with self.unrolled():
-                    self.position_in_step(lane)
-                    self.statements(one, ctx, late, number, inner)
-            else:
-                if lane is not None and ctx.vector:
-                    self.w(f"const int64_t n = evo::part({lane.size} - {lane.var}, {self.whole(lane)});")
-                elif lane is not None:
-                    self.w("evo::one_by_one();")
-                self.statements(one, ctx, late, number, inner)
+        unrolled = self.unroll_heads(ctx.vector) if lane is not None else []
+        with self.loops([*heads, *unrolled]):
+            if lane is not None and unrolled:
+                self.position_in_step(lane)
+            elif lane is not None and ctx.vector:
+                self.w(f"const int64_t n = evo::part({lane.size} - {lane.var}, {self.whole(lane)});")
+            elif lane is not None:
+                self.w("evo::one_by_one();")
+            self.statements(one, ctx, late, number, inner)
 
     def statements(self, one: Pass, ctx: Context, late: Sequence[Node], number: int, inner: Sequence[Loop]) -> None:
         sweep = Sweep(one, ctx.vector, [self.row_chain, self.lane_chain], ctx.vector and self.schedule.unroll)
@@ -157,7 +155,7 @@ class SweepPrinter(Body):
             )
         where = ctx.offset(replace(access, tensor="@row" if how == "row" else ""))
         place = pointer if where == "0" else f"{pointer} + {where}"
-        if ctx.vector and ctx.lane in access.axes:
+        if ctx.vector and (how == "row" or ctx.lane in access.axes):
             text = value.text if value.vector else f"evo::broadcast({value.text})"
             if how == "memory" and self.schedule.stream.get(tensor) and t.kind == "out" and t.dtype != "bool":
                 self.kernel.sweeps[-1].streamed.append(tensor)

@@ -64,9 +64,19 @@ def _memory(kernel: Kernel, params: Params, lanes: int) -> int:
         return 3
     if any(sweep.prefetched for sweep in kernel.sweeps):
         return 2
-    if kernel.plan.buffers:
+    if kernel.plan.buffers or any(_shares_lines(kernel, nest, params, lanes) for nest in kernel.plan.nests):
         return 2
     return int(any(sweep.vector for sweep in kernel.sweeps))
+
+
+def _shares_lines(kernel: Kernel, nest: Nest, params: Params, lanes: int) -> bool:
+    """Whether narrow panels of columns write and read the same lines of a temporary in turns."""
+    sweeps = [sweep for sweep in kernel.sweeps if any(sweep.one is one for one in nest.passes)]
+    width = max((lanes * (params.get("UNROLL", 1) if s.unrolled else 1) if s.vector else 1 for s in sweeps), default=1)
+    if not (nest.columns and nest.reduces) or width * 4 >= _LINE:
+        return False
+    written = {tensor for one in nest.passes for tensor, how in one.stores if how == "memory"} & set(kernel.plan.memory)
+    return any(one.reads.get(tensor) == "memory" for one in nest.passes for tensor in written)
 
 
 def _aligned(kernel: Kernel, sweep: Sweep, tensor: str, params: Params, lanes: int) -> bool:

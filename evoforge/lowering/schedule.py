@@ -14,7 +14,7 @@ declared in the rendered source and tuned there.
     prefetch      none | ahead | next | spread
                   of the same row at a distance (AHEAD); of the next row, in one pass or spread
                   over all passes
-    during        first | last          which pass fetches the next row
+    during        first | middle | last  which pass fetches the next row
     stream:OUT    plain | stream        non-temporal stores of one output
     placement:S   inline | row | root   where a map's tensor-sized result lives
     split:R.B     fused | split         whether region R's nest is cut before pass B
@@ -40,7 +40,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "reduction": ("direct", "chunks"),
     "math": ("exact", "reciprocal"),
     "prefetch": ("none", "ahead", "next", "spread"),
-    "during": ("first", "last"),
+    "during": ("first", "middle", "last"),
     "stream": ("plain", "stream"),
     "placement": ("inline", "row", "root"),
     "split": ("fused", "split"),

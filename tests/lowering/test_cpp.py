@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional as fn
 
 from evoforge.core import DTYPES, ParameterSpace, Strategy
 from evoforge.lowering.capture import capture_graph
@@ -24,8 +24,8 @@ from evoforge.lowering.space import ScheduleSpace
 from evoforge.paths import include_dir
 
 FLAGS = (
-    "-std=gnu++17", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-fPIC",
-    "-Wno-psabi",
+    "-std=gnu++17", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math",
+    "-fPIC", "-Wno-psabi",
 )  # fmt: skip
 TORCH = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64,
          "i32": torch.int32, "bool": torch.bool}  # fmt: skip
@@ -62,12 +62,12 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "column_mean": (Module(lambda x: x.mean(0)), [rand(50, 37)]),
     "argmax": (Module(lambda x: x.argmax(1)), [rand(5, 37).round()]),
     "argmin_column": (Module(lambda x: x.argmin(0)), [rand(50, 37).round()]),
-    "chain": (Module(lambda x, b: torch.tanh(F.gelu(x) * b + 1)), [rand(5, 37), rand(37)]),
+    "chain": (Module(lambda x, b: torch.tanh(fn.gelu(x) * b + 1)), [rand(5, 37), rand(37)]),
     "strided": (Module(lambda x, y: torch.exp(-x.abs()) + y.t()), [rand(10, 37)[::2], rand(37, 5)]),
     "bf16": (nn.Softmax(-1), [rand(4, 64, dtype=torch.bfloat16)]),
     "f16": (Module(lambda x: x.sigmoid() * x), [rand(4, 70, dtype=torch.float16)]),
     "masked": (Module(lambda x: torch.where(x > 0.5, x, -x).amax(-1)), [rand(9, 37)]),
-    "loss_of_rows": (Module(lambda x, y: F.cross_entropy(x, y)), [rand(5, 37), torch.tensor([0, 3, 36, 7, 7])]),
+    "loss_of_rows": (Module(lambda x, y: fn.cross_entropy(x, y)), [rand(5, 37), torch.tensor([0, 3, 36, 7, 7])]),
     "integers": (Module(lambda x: (x * 2 + 1).sum(-1)), [torch.arange(74).view(2, 37)]),
     "double": (Module(lambda x: x.softmax(-1)), [rand(4, 37, dtype=torch.float64)]),
     "product": (Module(lambda x: x.prod(-1)), [1 + rand(4, 37) / 8]),
@@ -147,7 +147,8 @@ class Call(ctypes.Structure):
     _fields_ = [
         ("abi", ctypes.c_int32), ("n_in", ctypes.c_int32), ("n_const", ctypes.c_int32), ("n_out", ctypes.c_int32),
         ("threads", ctypes.c_int32), ("inputs", ctypes.POINTER(Tensor)), ("cst", ctypes.POINTER(Tensor)),
-        ("out", ctypes.POINTER(Tensor)), ("packed", ctypes.c_void_p), ("ws", ctypes.c_void_p), ("ws_bytes", ctypes.c_int64),
+        ("out", ctypes.POINTER(Tensor)), ("packed", ctypes.c_void_p), ("ws", ctypes.c_void_p),
+        ("ws_bytes", ctypes.c_int64),
     ]  # fmt: skip
 
 
@@ -232,7 +233,8 @@ def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
 
 @pytest.mark.parametrize(("march", "lanes", "count"), [("native", 16, 3), ("x86-64-v3", 8, 1)])
 def test_schedules_compute_what_the_module_computes(march: str, lanes: int, count: int, tmp_path: Path) -> None:
-    kernels = [k for case in CASES for k in schedules(case, count, lanes)]
+    cases = list(CASES)[:: 1 if march == "native" else 2]
+    kernels = [k for case in cases for k in schedules(case, count, lanes)]
     library = build(kernels, tmp_path, march)
     for k in kernels:
         model, inputs = CASES[k.case]

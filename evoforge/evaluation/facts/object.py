@@ -1,8 +1,8 @@
 """Facts from the compiled object: what the compiler made of a kernel's memory accesses and loops.
 
-`objdump` prints the instructions; control flow gives natural loops (Aho, Sethi, Ullman 1986, 10.4),
-and every memory operand is weighed by ten to the depth of the loop it sits in. Only functions that
-`evo_run` reaches count, bodies that OpenMP outlined among them, at the depth of their call.
+`objdump` prints the instructions; control flow gives loops (see flow.py), and every memory operand
+is weighed by ten to the depth of the loop it sits in. Only functions that `evo_run` reaches count,
+bodies that OpenMP outlined among them, at the depth of their call.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import itertools
 import re
 import shutil
 import subprocess
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from evoforge.errors import MissingToolError
+from evoforge.evaluation.facts.flow import Loops, find_loops
 
 __all__ = ["disassemble", "object_facts"]
 
@@ -150,14 +151,11 @@ def _relocate(functions: Mapping[str, Function], pending: Iterable[tuple[Instruc
 
 @dataclass
 class _Flow:
-    """Basic blocks of one function with their loop depth; `loops` are sets of blocks.
-
-    Every back edge makes a loop: a nest that the compiler rotated into one header stays a nest.
-    """
+    """Basic blocks of one function with their loop depth; `loops` are sets of blocks."""
 
     blocks: list[list[Instruction]]
     depth: list[int]
-    loops: list[frozenset[int]]
+    loops: Loops
 
 
 def _blocks(function: Function) -> tuple[list[list[Instruction]], list[list[int]]]:
@@ -181,48 +179,10 @@ def _blocks(function: Function) -> tuple[list[list[Instruction]], list[list[int]
     return blocks, following
 
 
-def _dominators(following: list[list[int]]) -> list[int]:
-    """Per block the set of its dominators as bits; unreached blocks keep every bit."""
-    before: list[list[int]] = [[] for _ in following]
-    for number, nexts in enumerate(following):
-        for other in nexts:
-            before[other].append(number)
-    every = (1 << len(following)) - 1
-    dominators = [1] + [every] * (len(following) - 1)
-    changed = True
-    while changed:
-        changed = False
-        for number in range(1, len(following)):
-            common = every
-            for other in before[number]:
-                common &= dominators[other]
-            common |= 1 << number
-            if before[number] and common != dominators[number]:
-                dominators[number], changed = common, True
-    return dominators
-
-
 def _flow(function: Function) -> _Flow:
     blocks, following = _blocks(function)
-    dominators = _dominators(following)
-    before: dict[int, list[int]] = defaultdict(list)
-    for number, nexts in enumerate(following):
-        for other in nexts:
-            before[other].append(number)
-    found: set[frozenset[int]] = set()
-    for number, nexts in enumerate(following):
-        for header in nexts:
-            if dominators[number] >> header & 1:
-                body, stack = {header}, [number]
-                while stack:
-                    inside = stack.pop()
-                    if inside not in body:
-                        body.add(inside)
-                        stack.extend(before[inside])
-                found.add(frozenset(body))
-    loops = list(found)
-    depth = [sum(number in body for body in loops) for number in range(len(blocks))]
-    return _Flow(blocks, depth, loops)
+    loops = find_loops(following)
+    return _Flow(blocks, [sum(number in body for body in loops) for number in range(len(blocks))], loops)
 
 
 def _base_depths(flows: Mapping[str, _Flow], entry: str) -> dict[str, int]:
@@ -328,7 +288,7 @@ def object_facts(path: Path, entry: str = "evo_run") -> dict[str, Any] | None:
     Returns:
         ``bytes``: kind → Σ operand bytes · 10^depth over contiguous, scalar, gather and stream;
         ``stream_in_loops``, ``prefetch_in_loops``: instructions inside any loop; ``depth``: deepest
-        natural loop; ``vectors_per_trip`` and ``accumulators``: the most of any innermost loop.
+        loop; ``vectors_per_trip`` and ``accumulators``: the most of any innermost loop.
     """
     functions = disassemble(path)
     if entry not in functions or sum(len(f.instructions) for f in functions.values()) > _MAX_INSTRUCTIONS:

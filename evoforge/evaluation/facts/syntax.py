@@ -44,7 +44,10 @@ def preprocess(source: str, defines: Sequence[str], compiler: str) -> str | None
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout if done.returncode == 0 else None
+    if done.returncode != 0:
+        return None
+    # The grammar takes a pragma for a statement: it would stand for the body of an unbraced loop.
+    return "\n".join(line for line in done.stdout.splitlines() if not line.lstrip().startswith("#"))
 
 
 def syntax_facts(source: str, params: Params, signature: Signature, vector_bytes: int) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from evoforge.evaluation.facts import collect_facts
 from evoforge.lowering.ir import Graph
 from evoforge.lowering.space import ScheduleSpace
 
-SAMPLE = 12
+SAMPLE = 8
 
 
 @pytest.fixture(scope="module")

@@ -38,6 +38,8 @@ def levels(signature: Signature, kernel: Kernels) -> Levels:
             f"int64_t i = t * 16 + r; {COPY} }}"),
         (1, "ROWS { float* p = y + i * N; for (int64_t t = 0; t < N; t += 256)"
             "for (int64_t j = t; j < evo::min(t + 256, N); ++j) *p++ = 0; }"),
+        (1, "ROWS for (int64_t t = 0; t < N; t += 4 * V)\n#pragma GCC unroll 4\nfor (int u = 0; u < 4; ++u) {"
+            "const int64_t j = t + u * V; put(AT(y), get(AT(x))); }"),
         (1, "ROWS for (int64_t t = 0; t < N; t += 4 * V) evo::unroll<4>([&](auto u) {"
             "const int64_t j = t + u * V; put(AT(y), get(AT(x))); });"),
         (0, "ROWS for (int64_t t = 0; t < N; t += V) evo::unroll<1>([&](auto u) {"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,6 +118,21 @@ def test_a_kernel_cannot_write_its_own_report(builder: Builder, signature: Signa
     found = trace_facts("#include <stdio.h>\n" + kernel(body), {}, signature, builder)
     assert found is not None
     assert found["tensors"]["out0"]["lines"] == 0
+
+
+def test_a_traced_kernel_starts_nothing_and_writes_nothing(builder: Builder, tmp_path: Path) -> None:
+    one = Signature((), (), (TensorSpec("out0", (2,), (1,), "f32"),))
+    source = f"""#include "evoforge.h"
+#include <stdio.h>
+#include <unistd.h>
+int evo_run(const evo_call* call) {{
+    FILE* file = fopen("{tmp_path}/written", "w");
+    return file || CALL != -1 ? 2 : 0;
+}}
+"""
+    assert trace_facts(source.replace("CALL", 'chdir("/")'), {}, one, builder) is not None
+    assert trace_facts(source.replace("CALL", "getpid()"), {}, one, builder) is None  # it can tell us
+    assert not (tmp_path / "written").exists()
 
 
 def test_traces_are_kept_on_disk(

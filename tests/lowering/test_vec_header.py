@@ -1,0 +1,251 @@
+"""The vector header against numpy in double precision, on three instruction sets, under the kernels' flags."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import special
+
+from evoforge.paths import include_dir
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+FUNCTIONS: dict[str, tuple[Callable[[Array], Array], float, float]] = {
+    "exp": (np.exp, -104, 88.7), "exp2": (np.exp2, -149, 127.9), "expm1": (np.expm1, -20, 88.7),
+    "log": (np.log, 0, 1e4), "log1p": (np.log1p, -0.9999, 100), "log2": (np.log2, 0, 10), "log10": (np.log10, 0, 10),
+    "tanh": (np.tanh, -10, 10), "sigmoid": (special.expit, -85, 85), "erf": (special.erf, -5, 5),
+    "sin": (np.sin, -50, 50), "cos": (np.cos, -50, 50), "sinh": (np.sinh, -80, 80), "cosh": (np.cosh, -80, 80),
+    "tan": (np.tan, -1.5, 1.5), "asin": (np.arcsin, -1, 1), "acos": (np.arccos, -1, 1), "atan": (np.arctan, -9, 9),
+    "sqrt": (np.sqrt, 0, 1e9), "rsqrt": (lambda x: 1 / np.sqrt(x), 1e-6, 1e9), "abs": (np.abs, -9, 9),
+    "floor": (np.floor, -9, 9), "ceil": (np.ceil, -9, 9), "round": (np.round, -9, 9), "trunc": (np.trunc, -9, 9),
+    "sign": (np.sign, -9, 9), "reciprocal": (lambda x: 1 / x, -9, 9),
+}  # fmt: skip
+ABSOLUTE = ("sin", "cos", "tan")  # near their zeros the argument's own rounding decides
+
+SOURCE = """#include "evoforge.h"
+#define EACH(name) \\
+    extern "C" void v_##name(const float* x, float* y, int64_t size) { \\
+        for (int64_t i = 0; i < size; i += evo::lanes) { \\
+            const int64_t n = evo::part(size - i, false); \\
+            evo::store(y + i, evo::name(evo::load(x + i, n)), n); \\
+        } \\
+    } \\
+    extern "C" void s_##name(const float* x, float* y, int64_t size) { \\
+        for (int64_t i = 0; i < size; ++i) y[i] = evo::name(x[i]); \\
+    }
+%s
+#define TWO(name) \\
+    extern "C" void two_##name(const float* a, const float* b, float* o, int64_t size) { \\
+        for (int64_t i = 0; i < size; i += evo::lanes) { \\
+            const int64_t n = evo::part(size - i, false); \\
+            evo::store(o + i, evo::name(evo::load(a + i, n), evo::load(b + i, n)), n); \\
+        } \\
+    }
+TWO(max) TWO(min) TWO(pow) TWO(mod) TWO(floordiv) TWO(fmod) TWO(atan2)
+#define HALF(T) \\
+    extern "C" void up_##T(const evo::T* x, float* y, int64_t size) { \\
+        for (int64_t i = 0; i < size; i += evo::lanes) { \\
+            const int64_t n = evo::part(size - i, false); \\
+            evo::store(y + i, evo::load(x + i, n), n); \\
+        } \\
+    } \\
+    extern "C" void down_##T(const float* x, evo::T* vec, evo::T* one, int64_t size) { \\
+        for (int64_t i = 0; i < size; i += evo::lanes) { \\
+            const int64_t n = evo::part(size - i, false); \\
+            evo::store(vec + i, evo::load(x + i, n), n); \\
+        } \\
+        for (int64_t i = 0; i < size; ++i) one[i] = evo::T(x[i]); \\
+    }
+HALF(f16) HALF(bf16)
+template <template <class> class A, class... Rest>
+static auto lanes_of(const float* x, int64_t size, Rest... rest) {
+    A<evo::vec> a[2];
+    for (int64_t i = 0, k = 0; i < size; i += evo::lanes, ++k) {
+        const int64_t n = evo::part(size - i, false);
+        if constexpr (sizeof...(Rest) == 0) a[k & 1].push(evo::load(x + i, n), n);
+        else a[k & 1].push(evo::load(x + i, n), evo::iota() + (int32_t)i, n);
+    }
+    return evo::across(a);
+}
+template <template <class> class A, class... Rest>
+static auto one_by_one(const float* x, int64_t size, Rest... rest) {
+    A<float> a;
+    for (int64_t i = 0; i < size; ++i)
+        if constexpr (sizeof...(Rest) == 0) a.push(x[i]);
+        else a.push(x[i], i);
+    return a;
+}
+extern "C" void reduce(const float* x, int64_t size, double* out, int scalar) {
+#define REDUCE(A, ...) (scalar ? one_by_one<A>(x, size, ##__VA_ARGS__) : lanes_of<A>(x, size, ##__VA_ARGS__))
+    auto w = REDUCE(evo::welford);
+    auto m = REDUCE(evo::maxsum);
+    auto a = REDUCE(evo::argmax, 0);
+    auto b = REDUCE(evo::argmin, 0);
+    const double all[] = {REDUCE(evo::total).value, REDUCE(evo::product).value, REDUCE(evo::maximum).value,
+        REDUCE(evo::minimum).value, w.mean, w.m2, m.m, m.sum(), a.value, (double)a.at, b.value, (double)b.at};
+    for (int i = 0; i < 12; ++i) out[i] = all[i];
+}
+extern "C" void strided(const float* x, float* y, int64_t step, int64_t size) {
+    for (int64_t i = 0; i < size; i += evo::lanes) {
+        const int64_t n = evo::part(size - i, false);
+        evo::store(y + i, evo::gather(x + i * step, step, n), n);
+    }
+}
+extern "C" void streamed(const float* x, float* y, int64_t size) {
+    for (int64_t i = 0; i < size; i += evo::lanes) {
+        const int64_t n = evo::part(size - i, false);
+        evo::stream(y + i, evo::load(x + i, n), n, (uintptr_t)y %% 64 == 0);
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module", params=["native", "x86-64-v3", "x86-64"])
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("header")
+    path = folder / "header.cpp"
+    path.write_text(SOURCE % " ".join(f"EACH({name})" for name in FUNCTIONS))
+    flags = [
+        "-std=gnu++17", "-O2", f"-march={request.param}", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros",
+        "-fassociative-math", "-fPIC", "-shared", "-Wno-psabi",
+    ]  # fmt: skip
+    command = ["g++", *flags, f"-I{include_dir()}", str(path), "-o", str(folder / "header.so")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:3000]
+    return ctypes.CDLL(str(folder / "header.so"))
+
+
+def pointer(array: np.ndarray[Any, Any]) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def applied(function: Any, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    y = np.full_like(x, 77)
+    function(pointer(x), pointer(y), ctypes.c_int64(len(x)))
+    return y
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_accurate(library: Any, name: str) -> None:
+    function, low, high = FUNCTIONS[name]
+    rng = np.random.default_rng(7)
+    middle = rng.uniform(max(low, -2), min(high, 2), 30_001)
+    x = np.concatenate([rng.uniform(low, high, 60_001), middle, middle * 1e-3, middle * 1e-6]).astype(np.float32)
+    x = x[(x >= low) & (x <= high)]
+    with np.errstate(all="ignore"):
+        want = function(x.astype(np.float64))
+    unit = np.maximum(np.spacing(np.abs(want).astype(np.float32)).astype(np.float64), 2.0**-149)
+    for prefix in "vs":
+        got = applied(getattr(library, f"{prefix}_{name}"), x)
+        with np.errstate(invalid="ignore"):
+            error = np.abs(got - want) / unit
+        if name in ABSOLUTE:
+            error = np.minimum(error, np.abs(got - want) / 2.0**-24)
+        error[(got == want) | (np.isnan(got) & np.isnan(want))] = 0
+        worst = int(np.argmax(error))
+        assert error[worst] <= (4 if name in ("sinh", "cosh") else 3), (
+            f"{prefix}: {error[worst]:.1f} ulp at {x[worst]!r}: {got[worst]!r} for {want[worst]!r}"
+        )
+
+
+@pytest.mark.parametrize("name", [n for n in FUNCTIONS if n not in ("sinh", "cosh")])
+def test_functions_at_the_ends(library: Any, name: str) -> None:
+    x = np.array([0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 200, -200, 3e38, -3e38, -1, 1, 0.5, -0.5, 2.5], np.float32)
+    with np.errstate(all="ignore"):
+        want = FUNCTIONS[name][0](x.astype(np.float64)).astype(np.float32)
+    got = applied(getattr(library, f"v_{name}"), x)
+    large = name in ABSOLUTE  # a huge argument's sine is left to libm
+    np.testing.assert_allclose(got, want, rtol=2e-3 if large else 5e-7, atol=2.0**-126, equal_nan=True)
+
+
+def test_max_and_min_propagate_nan(library: Any) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 61)).astype(np.float32)
+    a[5:20:3], b[6:30:4] = np.nan, np.nan
+    for name, want in (("max", np.maximum(a, b)), ("min", np.minimum(a, b))):
+        got = np.empty_like(a)
+        getattr(library, f"two_{name}")(pointer(a), pointer(b), pointer(got), ctypes.c_int64(61))
+        np.testing.assert_array_equal(got, want)
+
+
+def test_operators_with_two_arguments(library: Any) -> None:
+    rng = np.random.default_rng(1)
+    a, b = rng.uniform(0.1, 9, (2, 61)).astype(np.float32)
+    a[::2] *= -1
+    b[::3] *= -1
+    b[1::5], a[1::5] = 2, -3
+    wide = a.astype(np.float64), b.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        wants = {
+            "pow": np.power(*wide), "mod": np.mod(*wide), "floordiv": np.floor_divide(*wide), "fmod": np.fmod(*wide),
+            "atan2": np.arctan2(*wide),
+        }  # fmt: skip
+    for name, want in wants.items():
+        got = np.empty_like(a)
+        getattr(library, f"two_{name}")(pointer(a), pointer(b), pointer(got), ctypes.c_int64(61))
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6, err_msg=name, equal_nan=True)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("f16", torch.float16), ("bf16", torch.bfloat16)])
+def test_halves_convert_as_torch_does(library: Any, name: str, dtype: torch.dtype) -> None:
+    bits = np.arange(65533).astype(np.uint16)
+    got = np.empty(65533, np.float32)
+    getattr(library, f"up_{name}")(pointer(bits), pointer(got), ctypes.c_int64(len(bits)))
+    np.testing.assert_array_equal(got, torch.from_numpy(bits.view(np.int16).copy()).view(dtype).float().numpy())
+    rng = np.random.default_rng(2)
+    x = np.concatenate([rng.standard_normal(301) * 10.0**power for power in range(-44, 38)]).astype(np.float32)
+    x = np.concatenate([x, np.array([np.inf, -np.inf, np.nan, 65519, 65520, 0, 1 + 2**-11, 1 + 2**-8], np.float32)])
+    vector, one = np.empty((2, len(x)), np.uint16)
+    getattr(library, f"down_{name}")(pointer(x), pointer(vector), pointer(one), ctypes.c_int64(len(x)))
+    want = torch.from_numpy(x).to(dtype)
+    for made in (vector, one):
+        back = torch.from_numpy(made.view(np.int16)).view(dtype)
+        np.testing.assert_array_equal(back.float().numpy(), want.float().numpy())
+
+
+@pytest.mark.parametrize("size", [1, 3, 16, 37, 100])
+@pytest.mark.parametrize("kind", ["normal", "constant", "nan", "minus infinity", "ties"])
+def test_accumulators(library: Any, size: int, kind: str) -> None:
+    x = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    if kind == "constant":
+        x[:] = x[0]
+    if kind == "nan":
+        x[size // 2] = np.nan
+    if kind == "minus infinity":
+        x[: size // 2] = -np.inf
+    if kind == "ties":
+        x = np.round(x)
+    wide = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        mean = wide.mean()
+        want = np.array(
+            [wide.sum(), wide.prod(), wide.max(), wide.min(), mean, ((wide - mean) ** 2).sum(), wide.max(),
+             np.exp(wide - wide.max()).sum(), wide.max(), np.argmax(wide), wide.min(), np.argmin(wide)]
+        )  # fmt: skip
+    if np.isneginf(mean):
+        want[4] = want[5] = np.nan  # −inf − (−inf), as in a mean with two passes
+    for scalar in (0, 1):
+        got = np.empty(12)
+        library.reduce(pointer(x), ctypes.c_int64(size), pointer(got), scalar)
+        if np.isneginf(mean):
+            got[4] = got[5] = np.nan
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6, err_msg=f"scalar {scalar}", equal_nan=True)
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 53])
+def test_partial_vectors_touch_nothing_else(library: Any, size: int) -> None:
+    x = np.arange(400, dtype=np.float32)
+    memory = np.full(size + 64, 77, np.float32)
+    start = (-memory.ctypes.data % 64) // 4 + 16
+    y = memory[start : start + size]
+    library.strided(pointer(x), pointer(y), ctypes.c_int64(3), ctypes.c_int64(size))
+    np.testing.assert_array_equal(y, x[: 3 * size : 3])
+    library.streamed(pointer(x), pointer(y), ctypes.c_int64(size))
+    np.testing.assert_array_equal(y, x[:size])
+    assert (memory[:start] == 77).all() and (memory[start + size :] == 77).all()
