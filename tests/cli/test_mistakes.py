@@ -1,0 +1,324 @@
+"""What ordinary users get wrong, and what a machine does to them: one clear sentence, nothing lost."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evoforge.campaign._setup import Setup
+from evoforge.cli import _progress, main
+from evoforge.evaluation.judge import Judge
+from evoforge.storage import _open
+
+Cli = Callable[..., Any]
+
+KERNELS = Path(__file__).parent.parent / "evaluation" / "kernels"
+
+TASK = """
+import torch
+from torch import nn
+
+M = 64
+N = 64
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return {body}
+
+
+def get_inputs():
+    return [torch.randn(M, N)]
+
+
+def get_init_inputs():
+    return []
+"""
+NO_COMPILE = "import torch._inductor.config\ntorch._inductor.config.cpp.cxx = ('/nowhere/g++',)\n"
+SORTS = """
+#include "evoforge.h"
+#include <algorithm>
+
+extern "C" int evo_run(const evo_call* call) {
+    const float* x = EVO_IN(float, 0);
+    float* out = EVO_OUT(float, 0);
+    const int64_t rows = EVO_SIZE(in0, 0), columns = EVO_SIZE(in0, 1);
+    for (int64_t row = 0; row < rows; row++) {
+        std::copy(x + row * columns, x + (row + 1) * columns, out + row * columns);
+        std::sort(out + row * columns, out + (row + 1) * columns);
+    }
+    return 0;
+}
+"""
+
+
+def task(folder: Path, body: str, name: str = "task.py") -> Path:
+    path = folder / name
+    path.write_text(TASK.replace("{body}", body))
+    return path
+
+
+def one_sentence(done: Any) -> str:
+    """The message of a command that was misused; stdout holds one JSON object and nothing else."""
+    assert done.status == 2
+    assert "Traceback" not in done.err
+    error = done.json["error"]
+    assert set(done.json) == {"error"} and set(error) == {"type", "message"}
+    return str(error["message"])
+
+
+# Without running anything
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["resume", "nope"],
+        ["status", "nope"],
+        ["elites", "nope"],
+        ["show", "abcdef"],
+        ["lineage", "abcdef"],
+        ["bench", "nope"],
+        ["heatmap", "nope", "-o", "map.png"],
+        ["export", "nope", "-o", "made"],
+    ],
+)
+def test_what_is_not_there_is_named(cli: Cli, store_url: str, tmp_path: Path, argv: list[str]) -> None:
+    assert argv[1] in one_sentence(cli(*argv, "--store", store_url, "--json"))
+    nowhere = tmp_path / "none" / "e.db"
+    message = one_sentence(cli(*argv, "--store", f"sqlite:///{nowhere}", "--json"))
+    assert str(nowhere) in message and "--store" in message
+    assert not nowhere.parent.exists()
+
+
+def test_a_store_that_cannot_be_used_is_named(cli: Cli, store_url: str, task_file: Path) -> None:
+    other = task_file.parent / "letter.db"
+    other.write_text("Dear reader, this is no database.\n" * 100)
+    for command in (["status", "first-1"], ["run", task_file]):
+        message = one_sentence(cli(*command, "--store", f"sqlite:///{other}", "--json"))
+        assert "letter.db" in message and "not a SQLite database" in message
+    assert other.read_text().startswith("Dear reader")
+    with contextlib.closing(sqlite3.connect(store_url.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    for command in (["status", "first-1"], ["run", task_file], ["resume", "first-1"]):
+        assert "upgrade evoforge" in one_sentence(cli(*command, "--store", store_url, "--json"))
+    message = one_sentence(cli("run", task_file, "--store", "sqlite:////proc/nowhere/e.db", "--json"))
+    assert "/proc/nowhere" in message and "--store" in message
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--minutes", "inf"], "--minutes"),
+        (["--seed", "x"], "--seed"),
+        (["--workers", "0"], "--workers"),
+        (["--target", "cpu:threads=9999"], "'9999'"),
+        (["--target", "cpu:isa=bogus"], "'bogus'"),
+        (["--name=-x"], "--name"),
+        (["--frob", "1"], "--frob"),
+    ],
+)
+def test_wrong_values_are_named(cli: Cli, task_file: Path, argv: list[str], said: str) -> None:
+    store = task_file.parent / "e.db"
+    assert said in one_sentence(cli("run", task_file, *argv, "--store", f"sqlite:///{store}", "--json"))
+    assert not store.exists()
+
+
+def test_files_that_are_no_tasks_or_kernels(cli: Cli, task_file: Path) -> None:
+    folder = task_file.parent
+    text = task_file.read_text()
+    (folder / "syntax.py").write_text(text.replace("(nn.Module)", "(nn.Module"))
+    (folder / "model.py").write_text(text.replace("class Model", "class Mdel"))
+    (folder / "inputs.py").write_text(text.replace("get_inputs", "get_input"))
+    (folder / "bad.cpp").write_text("// evoforge: param TILE in banana\n")
+    (folder / "params.cpp").write_text("// evoforge: param T = 1 in {1, 2}\n// evoforge: require T < 2\n")
+    line = text.splitlines().index("class Model(nn.Module):") + 1
+    assert f"syntax.py:{line}:" in one_sentence(cli("run", folder / "syntax.py", "--json"))
+    assert "did you mean that by 'Mdel'" in one_sentence(cli("run", folder / "model.py", "--json"))
+    assert "get_inputs()" in one_sentence(cli("run", folder / "inputs.py", "--json"))
+    assert "bad.cpp: line 1:" in one_sentence(cli("run", task_file, "--from", folder / "bad.cpp", "--json"))
+    evaluate = ("evaluate", folder / "params.cpp", "--task", task_file, "--json")
+    for argv, said in [
+        (["--param", "T=2"], "T in [1, 2]"),
+        (["--param", "U=1"], "T in [1, 2]"),
+        (["--param", "T"], "NAME=INTEGER"),
+        (["--seed", "-1"], "--seed"),
+    ]:
+        assert said in one_sentence(cli(*evaluate, *argv))
+    bad = ("evaluate", folder / "bad.cpp", "--task", task_file, "--json")
+    assert "bad.cpp: line 1:" in one_sentence(cli(*bad))
+    assert "nowhere.cpp" in one_sentence(cli("evaluate", folder / "nowhere.cpp", "--task", task_file, "--json"))
+
+
+def test_no_compiler(cli: Cli, task_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = f"sqlite:///{task_file.parent}/e.db"
+    run = ("run", task_file, "--name", "mine", "--store", store, "--json")
+    monkeypatch.setenv("CXX", "/nowhere/g++")
+    assert "'/nowhere/g++'" in one_sentence(cli(*run))
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(task_file.parent))
+    assert "apt-get install g++" in one_sentence(cli(*run))
+    assert "apt-get install g++" in one_sentence(cli("evaluate", KERNELS / "add.cpp", "--task", task_file, "--json"))
+    assert cli("campaigns", "--store", store, "--json").json == {"campaigns": []}
+
+
+# With a reference process
+
+
+@pytest.mark.parametrize(
+    ("body", "argv", "said"),
+    [
+        ("x + 1 if x.sum() > 0 else x - 1", [], ("task.py", ":11", "torch.where")),
+        ("torch.sort(x, dim=-1).values", [], ("aten.sort", "--from")),
+        ("torch.relu(x)", ["--set", "M=10000000000"], ("GiB", "--set")),
+        ("torch.relu(x)", ["--set", "M=0"], ("(0, 64)", "--set")),
+    ],
+)
+def test_a_task_that_cannot_be_searched_leaves_its_name_free(
+    cli: Cli, tmp_path: Path, body: str, argv: list[str], said: tuple[str, ...]
+) -> None:
+    store = f"sqlite:///{tmp_path}/e.db"
+    path = task(tmp_path, body)
+    message = one_sentence(cli("run", path, "--name", "mine", "--evals", 2, "--store", store, "--json", *argv))
+    assert all(part in message for part in said), message
+    assert cli("campaigns", "--store", store, "--json").json == {"campaigns": []}
+
+
+def test_sigterm_stops_as_ctrl_c_does(cli: Cli, task_file: Path) -> None:
+    store = f"sqlite:///{task_file.parent}/e.db"
+    command = [sys.executable, "-m", "evoforge", "run", str(task_file), "--name", "mine", "--store", store]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        said = ""
+        while "starting the reference" not in said:
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        process.send_signal(signal.SIGTERM)
+        said += process.stderr.read()
+        assert process.stdout.read() == ""
+    assert process.returncode == 143
+    assert said.endswith("evoforge: interrupted; go on with: evoforge resume mine\n")
+    assert "Traceback" not in said
+    assert cli("status", "mine", "--store", store, "--json").json["state"] == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "status", "exit_status", "said"),
+    [
+        ("add", "CORRECT", 0, ""),
+        ("wrong", "WRONG", 1, "out0["),
+        ("syntax_error", "BUILD_ERROR", 1, "expected ';'"),
+    ],
+)
+def test_evaluate_says_what_is_wrong_with_a_kernel(
+    cli: Cli, tmp_path: Path, kernel: str, status: str, exit_status: int, said: str
+) -> None:
+    path = task(tmp_path, "x + y")
+    path.write_text(path.read_text().replace("self, x", "self, x, y").replace("N)]", "N), torch.randn(M, N)]"))
+    done = cli("evaluate", KERNELS / f"{kernel}.cpp", "--task", path, "--json")
+    assert done.json["status"] == status or (status == "CORRECT" and done.json["status"] == "TIMING_SUSPECT")
+    assert said in done.json["reason"]
+    if done.json["status"] == status:
+        assert done.status == exit_status
+
+
+def test_an_operator_that_is_not_covered_is_searched_from_own_kernels(cli: Cli, tmp_path: Path) -> None:
+    path = task(tmp_path, "torch.sort(x, dim=-1).values")
+    (tmp_path / "sorts.cpp").write_text(SORTS)
+    (tmp_path / "broken.cpp").write_text(SORTS.replace("std::sort", "std::srot"))
+    store = f"sqlite:///{tmp_path}/e.db"
+    done = cli(
+        "run", path, "--from", tmp_path / "broken.cpp", "--from", tmp_path / "sorts.cpp", "--evals", 2,
+        "--name", "mine", "--store", store, "--json",
+    )  # fmt: skip
+    assert done.json["stop_reason"] in ("evals", "no generator")
+    assert "ended BUILD_ERROR" in done.err and "srot" in done.err
+    state = cli("status", "mine", "--store", store, "--json").json
+    assert "srot" in state["reasons"]["BUILD_ERROR"]
+    assert state["counts"]["BUILD_ERROR"] == 1 and sum(state["counts"].values()) == 2
+
+
+# One real campaign whose torch.compile fails on a noisy machine, and replays of it
+
+
+@pytest.fixture(scope="module")
+def eager_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, str]]:
+    """The task, the store and what was said."""
+    folder = tmp_path_factory.mktemp("eager")
+    path = task(folder, "torch.relu(x) + 1")
+    path.write_text(NO_COMPILE + path.read_text())
+    store = f"sqlite:///{folder}/e.db"
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        patch.setattr(Judge, "aa_margin", lambda self: 0.2)
+        status = main(["run", str(path), "--evals", "2", "--name", "mine", "--store", store])
+    assert status in (0, 1), said.getvalue()
+    yield path, store, said.getvalue()
+
+
+def test_a_failing_compile_and_a_noisy_machine_are_flagged(cli: Cli, eager_alone: tuple[Path, str, str]) -> None:
+    _, store, said = eager_alone
+    assert "note: torch.compile does not work on this task" in said and "/nowhere/g++" in said
+    assert "note: this machine is noisy: a binary against itself differs by 15%" in said
+    state = cli("status", "mine", "--store", store, "--json").json
+    assert state["state"] == "finished" and state["stop_reason"] == "evals" and state["evaluations"] == 2
+    assert state["baseline"] == {"default": "eager"}
+    assert [text.split(" ", 1)[0] for text in state["notices"]] == ["torch.compile", "this"]
+
+
+def test_a_task_at_its_bound(
+    cli: Cli, eager_alone: tuple[Path, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, recorded, _ = eager_alone
+    monkeypatch.setattr(Setup, "at_bound", True)
+    store = f"sqlite:///{tmp_path}/e.db"
+    run = ("run", path, "--evals", 2, "--replay", recorded, "--store", store)
+    done = cli(*run, "--name", "mine")
+    assert done.status == 1
+    assert "\nnothing to gain: the baseline is at the bound of this machine (default: eager takes" in done.out
+    done = cli(*run, "--json")
+    assert done.status == 1 and done.json["stop_reason"] == "at_bound" and done.json["evaluations"] == 0
+    state = cli("status", "mine", "--store", store, "--json").json
+    assert (state["state"], state["stop_reason"]) == ("finished", "at_bound")
+    assert sum(text.startswith("nothing to gain") for text in state["notices"]) == 1
+
+
+def test_a_full_disk_loses_nothing(
+    cli: Cli, eager_alone: tuple[Path, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, recorded, _ = eager_alone
+    store = f"sqlite:///{tmp_path}/e.db"
+    connections: list[sqlite3.Connection] = []
+    prepare, on_event = _open._prepare, _progress.Progress.on_event
+
+    def noted(connection: sqlite3.Connection, read_only: bool) -> None:
+        prepare(connection, read_only)
+        if not read_only:
+            connections.append(connection)
+
+    def full_once_it_judges(self: _progress.Progress, event: Any) -> None:
+        on_event(self, event)
+        if event.kind == "phase" and event.data["text"] == "judging":
+            for connection in connections:  # SQLite's own limit: the error is the one of a full disk
+                with contextlib.suppress(sqlite3.ProgrammingError):
+                    connection.execute("PRAGMA max_page_count=1")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_open, "_prepare", noted)
+        patch.setattr(_progress.Progress, "on_event", full_once_it_judges)
+        done = cli("run", path, "--evals", 2, "--name", "mine", "--replay", recorded, "--store", store, "--json")
+    message = one_sentence(done)
+    assert "the disk is full" in message and "evoforge resume" in message
+    assert cli("db", "check", "--store", store).status == 0
+    done = cli("resume", "mine", "--store", store, "--json")
+    assert done.json["evaluations"] == 2 and done.json["stop_reason"] == "evals"
