@@ -17,7 +17,7 @@ from evoforge.campaign._events import Narrator
 from evoforge.campaign._measure import Measurer
 from evoforge.campaign._state import State, point
 from evoforge.core import AddStatus, Candidate, Cell, Evaluation, MetaPrompt, Params, Status
-from evoforge.emitters import Bandit, Emitter, Outcome, Proposal, SearchView, Space, arms_of
+from evoforge.emitters import Arm, Bandit, Emitter, Outcome, Proposal, SearchView, Space, arms_of
 from evoforge.errors import ParameterError
 from evoforge.storage import Placement, Store
 from evoforge.tuning import Tuner
@@ -25,7 +25,7 @@ from evoforge.tuning import Tuner
 __all__ = ["Loop"]
 
 _CLOSE = 0.585  # log2 1.5: what is further below its cell's elite, or the campaign's best, is not tuned
-_BREADTH = 0.5  # share of the budget before elites are given the rest of their trials
+_BREADTH = 0.6  # share of the budget for drawing the map, before the best of it is tuned
 _TUNE_AHEAD = 2  # points of one candidate that are built side by side
 _MAX_CONFIRMATIONS = 3  # per point, when intervals of challenger and incumbent overlap
 _ATTEMPTS = 64  # asks of a round that may find nothing before the space counts as exhausted
@@ -95,7 +95,7 @@ class Loop:
             ticket = self._ticket()
             rng = np.random.default_rng([self.seed, ticket])
             now = replace(view, tried=tried, attempts=attempts)
-            arm = self.bandit.choose(arms_of(self.emitters, self.prompts, now), ticket, rng)
+            arm = self.bandit.choose(self._arms(now, first=not batch), ticket, rng)
             emitter = next(item for item in self.emitters if item.name == arm.emitter)
             prompt = next(item for item in self.prompts if item.ref == arm.meta_prompt)
             proposal = emitter.ask(now, prompt, rng)
@@ -107,6 +107,14 @@ class Loop:
             if proposal.target_cell is not None:
                 attempts[proposal.target_cell] = attempts.get(proposal.target_cell, 0) + 1
         return batch
+
+    def _arms(self, view: SearchView, *, first: bool) -> list[Arm]:
+        """What may be pulled. While the map is drawn, all but the first of a round aim at empty cells."""
+        arms = arms_of(self.emitters, self.prompts, view)
+        empty = view.reachable - view.elites.keys()
+        if first or not empty or self.clock.progress(self.state.spent) >= _BREADTH:
+            return arms
+        return [arm for arm in arms if arm.emitter == "aim"] or arms
 
     def _view(self) -> SearchView:
         assert self.space is not None
@@ -234,7 +242,7 @@ class Loop:
     def _worth(self, first: Evaluation) -> int:
         """Trials for a new candidate: none for what is far below its cell's elite or the campaign's best.
 
-        Breadth comes first: the share of the trials that is granted grows with the used budget.
+        Breadth comes first: the share of the trials that is granted grows over the second half of the budget.
         """
         objective = first.objective if first.objective is not None else -5.0
         elite = self.state.archive.get(first.cell) if first.cell is not None else None
@@ -243,7 +251,8 @@ class Loop:
             return 0
         if best is not None and objective < best.objective - _CLOSE:
             return 0
-        return round(self.trials * self.clock.progress(self.state.spent))
+        depth = (self.clock.progress(self.state.spent) - _BREADTH) / (1 - _BREADTH)
+        return round(self.trials * max(depth, 0.0))
 
     def _deepen(self) -> bool:
         """Tunes the best elite that has not had all its trials yet; False when there is none near the best.
@@ -306,9 +315,9 @@ class Loop:
 
     def _confirm_once(self, ticket: int, at: tuple[str, tuple[tuple[str, int], ...]], rows: list[Evaluation]) -> None:
         """One confirmation and what it does to the archive, in one transaction."""
-        candidate = self.state.candidates[at[0]]
-        evaluation = self.measurer.confirm(candidate, dict(at[1]))
-        trial = self.state.trials.get(at)
+        candidate, trial, best = self.state.candidates[at[0]], self.state.trials.get(at), self.state.archive.best()
+        far = best is not None and trial is not None and (trial.objective or 0.0) < best.objective - _CLOSE
+        evaluation = self.measurer.confirm(candidate, dict(at[1]), blocks=1 if far else 2)
         if evaluation.cell is None and trial is not None and evaluation.status is Status.CORRECT:
             evaluation = replace(evaluation, cell=trial.cell)
         before = {elite.cell: elite for elite in self.state.archive}

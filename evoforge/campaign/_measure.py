@@ -29,8 +29,13 @@ class Measurer(Protocol):
 
     def trial(self, candidate: Candidate, params: Mapping[str, int], prune_below: float | None) -> Evaluation: ...
 
-    def confirm(self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False) -> Evaluation:
-        """Over fresh processes, beside the baseline; `both`: beside eager and compiled, as a bench."""
+    def confirm(
+        self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False, blocks: int = 2
+    ) -> Evaluation:
+        """Over fresh processes, beside the baseline; `both`: beside eager and compiled, as a bench.
+
+        `blocks` is how many paired blocks each process gets.
+        """
 
 
 class Live:
@@ -53,10 +58,13 @@ class Live:
     def trial(self, candidate: Candidate, params: Mapping[str, int], prune_below: float | None) -> Evaluation:
         return self._described(self._judge.trial(candidate, params, prune_below=prune_below))
 
-    def confirm(self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False) -> Evaluation:
+    def confirm(
+        self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False, blocks: int = 2
+    ) -> Evaluation:
         sides: tuple[str, ...] = ("eager", "compiled") if both else ("baseline",)
         kind = Kind.BENCH if both else Kind.CONFIRM
-        return self._described(self._judge.confirm(candidate, params, sides=sides, kind=kind))
+        found = self._judge.confirm(candidate, params, sides=sides, kind=kind, blocks_per_process=blocks)
+        return self._described(found)
 
     def _described(self, evaluation: Evaluation) -> Evaluation:
         if not evaluation.status.correct or not evaluation.facts:
@@ -94,12 +102,14 @@ class Recorded:
             return found
         return self._fallback(candidate, Kind.TRIAL).trial(candidate, params, prune_below)
 
-    def confirm(self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False) -> Evaluation:
+    def confirm(
+        self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False, blocks: int = 2
+    ) -> Evaluation:
         kind = Kind.BENCH if both else Kind.CONFIRM
         found = self._find(candidate, params, kind, serve=True)
         if found is not None:
             return found
-        return self._fallback(candidate, kind).confirm(candidate, params, both=both)
+        return self._fallback(candidate, kind).confirm(candidate, params, both=both, blocks=blocks)
 
     def _find(
         self, candidate: Candidate, params: Mapping[str, int], kind: Kind, *, serve: bool = False

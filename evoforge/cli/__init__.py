@@ -15,7 +15,7 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit status.
 
-    0: done. 1: the work ran and the answer is no. 2: misuse or a missing piece. 130: interrupted.
+    0: done. 1: the work ran and the answer is no. 2: misuse or a missing piece. 130: interrupted. 143: terminated.
     """
     from evoforge.cli._app import dispatch
 
