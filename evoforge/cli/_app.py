@@ -104,10 +104,6 @@ _ENVIRONMENT = {  # what the machine and not evoforge is to blame for, with the 
     errno.EACCES: _CACHE_HINT,
     errno.EPERM: _CACHE_HINT,
     errno.EROFS: _CACHE_HINT,
-    errno.ENOENT: _CACHE_HINT,
-    errno.ENOTDIR: _CACHE_HINT,
-    errno.EISDIR: _CACHE_HINT,
-    errno.EEXIST: _CACHE_HINT,
 }
 
 
@@ -126,8 +122,8 @@ def dispatch(argv: list[str]) -> int:
     except OSError as error:
         if error.errno not in _ENVIRONMENT:
             return _misuse_or_bug(error, as_json)
-        where = f" {error.filename}" if error.filename else ""
-        text = f"expected a place that can be written, got:{where} {error.strerror}; {_ENVIRONMENT[error.errno]}"
+        where = f" at {error.filename}" if error.filename else ""
+        text = f"this machine refuses to go on{where}: {error.strerror}; {_ENVIRONMENT[error.errno]}"
         return fail(type(error).__name__, text, as_json, EXIT_MISUSE)
     except Exception as error:  # process boundary: a wrong option, or a bug of evoforge
         return _misuse_or_bug(error, as_json)

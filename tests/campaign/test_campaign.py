@@ -165,7 +165,7 @@ def test_killed_at_random_moments_it_still_ends_with_everything(small_task: Path
     rng = random.Random(1)
     known: set[int] = set()
     for attempt in range(4):
-        child = subprocess.Popen(run if attempt == 0 else again, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        child = subprocess.Popen(run if attempt == 0 else again, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         with pytest.raises(subprocess.TimeoutExpired):
             child.wait(timeout=rng.uniform(3.5, 9.0))
             pytest.fail("it ended before it could be killed")
@@ -190,13 +190,16 @@ def test_killed_at_random_moments_it_still_ends_with_everything(small_task: Path
 
 
 def no_child_is_left() -> bool:
+    """Among those of these tests, which share a cache: other campaigns may run on this machine."""
     import psutil
 
+    cache = os.environ["EVOFORGE_CACHE"]
     for _ in range(50):
         if not [
             p
-            for p in psutil.process_iter(["cmdline"])
+            for p in psutil.process_iter(["cmdline", "environ"])
             if "evoforge.evaluation.worker_main" in " ".join(p.info["cmdline"] or ())
+            and (p.info["environ"] or {}).get("EVOFORGE_CACHE") == cache
         ]:
             return True
         time.sleep(0.1)

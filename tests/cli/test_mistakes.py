@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
+import os
 import signal
 import sqlite3
 import subprocess
@@ -169,6 +171,15 @@ def test_no_compiler(cli: Cli, task_file: Path, monkeypatch: pytest.MonkeyPatch)
     assert "apt-get install g++" in one_sentence(cli(*run))
     assert "apt-get install g++" in one_sentence(cli("evaluate", KERNELS / "add.cpp", "--task", task_file, "--json"))
     assert cli("campaigns", "--store", store, "--json").json == {"campaigns": []}
+
+
+def test_a_full_disk_under_the_cache_is_no_bug(cli: Cli, task_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/cache/objects")
+
+    monkeypatch.setattr("evoforge.evaluation.ceilings.measure_ceilings", full)
+    message = one_sentence(cli("targets", "--json"))
+    assert "/cache/objects" in message and "make room" in message
 
 
 # With a reference process
