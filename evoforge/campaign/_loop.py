@@ -25,6 +25,7 @@ from evoforge.tuning import Tuner
 __all__ = ["Loop"]
 
 _CLOSE = 0.585  # log2 1.5: what is further below its cell's elite, or the campaign's best, is not tuned
+_WORTHLESS = -3.0  # log2: eight times slower than the baseline is not worth the time of a confirmation
 _BREADTH = 0.6  # share of the budget for drawing the map, before the best of it is tuned
 _TUNE_AHEAD = 2  # points of one candidate that are built side by side
 _MAX_CONFIRMATIONS = 3  # per point, when intervals of challenger and incumbent overlap
@@ -66,13 +67,10 @@ class Loop:
                 return reason
             self._round([self._imported(seed) for seed in fresh[start : start + self.workers]])
         while not (reason := self.clock.stop_reason(self.state.spent)):
-            if self._deepen():
-                continue
-            if self.space is None:
-                return "no generator"
-            batch = self._ask()
-            if not batch:
-                return "space exhausted"
+            deeper = self._deepen()
+            batch = self._ask() if self.space is not None else []
+            if not batch and not deeper:
+                return "no generator" if self.space is None else "space exhausted"
             self._round(batch)
         return reason
 
@@ -95,6 +93,8 @@ class Loop:
             ticket = self._ticket()
             rng = np.random.default_rng([self.seed, ticket])
             now = replace(view, tried=tried, attempts=attempts)
+            if len(batch) % 2 and self.clock.progress(self.state.spent) >= _BREADTH:
+                now = self._summit(now)
             arm = self.bandit.choose(self._arms(now, first=not batch), ticket, rng)
             emitter = next(item for item in self.emitters if item.name == arm.emitter)
             prompt = next(item for item in self.prompts if item.ref == arm.meta_prompt)
@@ -107,6 +107,14 @@ class Loop:
             if proposal.target_cell is not None:
                 attempts[proposal.target_cell] = attempts.get(proposal.target_cell, 0) + 1
         return batch
+
+    def _summit(self, view: SearchView) -> SearchView:
+        """The view of an emitter that may only build on what is near the best (half of the tickets, late)."""
+        best = self.state.archive.best()
+        if best is None:
+            return view
+        near = {cell: pair for cell, pair in view.elites.items() if pair[0].objective > best.objective - _CLOSE / 2}
+        return replace(view, elites=near, reachable=frozenset(near))
 
     def _arms(self, view: SearchView, *, first: bool) -> list[Arm]:
         """What may be pulled. While the map is drawn, all but the first of a round aim at empty cells."""
@@ -244,7 +252,7 @@ class Loop:
 
         Breadth comes first: the share of the trials that is granted grows over the second half of the budget.
         """
-        objective = first.objective if first.objective is not None else -5.0
+        objective = _height(first)
         elite = self.state.archive.get(first.cell) if first.cell is not None else None
         best = self.state.archive.best()
         if elite is not None and objective < elite.objective - _CLOSE:
@@ -281,18 +289,17 @@ class Loop:
         """Confirms the candidate's best trial of every cell that it could enter."""
         champions: dict[Cell, Evaluation] = {}
         for row in rows:
-            if row.status is not Status.CORRECT or row.cell is None or row.objective is None:
+            if row.status is not Status.CORRECT or row.cell is None or (row.objective or 0.0) < _WORTHLESS:
                 continue
             held = champions.get(row.cell)
-            if held is None or row.objective > (held.objective or -5.0):
+            if held is None or _height(row) > _height(held):
                 champions[row.cell] = row
         for cell, row in sorted(champions.items()):
             incumbent, best = self.state.archive.get(cell), self.state.archive.best()
-            assert row.objective is not None
             # Where the best kernels are, a challenger gets the benefit of the doubt and both are measured
             # until they can be told apart; elsewhere it must look better, and one confirmation decides.
-            close = best is None or row.objective > best.objective - _CLOSE
-            if incumbent is None or row.objective > (incumbent.lower if close else incumbent.objective):
+            close = best is None or _height(row) > best.objective - _CLOSE
+            if incumbent is None or _height(row) > (incumbent.lower if close else incumbent.objective):
                 self._phase("confirming")
                 self._duel(ticket, cell, row, rows, _MAX_CONFIRMATIONS if close else 1)
 
@@ -404,3 +411,7 @@ class Loop:
             reachable=len(archive.reachable),
             phase=phase,
         )
+
+
+def _height(row: Evaluation) -> float:
+    return row.objective if row.objective is not None else -5.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Ground", "prepare"]
 
 _NOISY = 0.1375  # log2 of 10%
+_CALM_TRIES = 4
 _NO_COMPILE = "torch.compile does not work on this task"
 
 
@@ -123,8 +125,13 @@ def _baselines(judge: Judge, setup: Setup, config: CampaignConfig, narrator: Nar
         notices.append(f"{_NO_COMPILE} ({state}); eager is the only baseline")
     if setup.baseline is None:
         narrator.tell("phase", text="timing the baselines")
-        judge.choose_baseline(config.baseline)
-        setup = with_baseline(setup, judge)
+        # Right after a compile a machine may not be calm yet, and a baseline chosen in a storm is a wrong one.
+        for attempt in range(_CALM_TRIES):
+            time.sleep(attempt)
+            judge.choose_baseline(config.baseline)
+            setup = with_baseline(setup, judge)
+            if (setup.aa_margin or 0.0) <= _NOISY:
+                break
         if setup.aa_margin is not None and setup.aa_margin > _NOISY:
             notices.append(
                 f"this machine is noisy: a binary against itself differs by {100 * (2**setup.aa_margin - 1):.0f}%; "
