@@ -242,15 +242,26 @@ def test_nothing_is_left_when_the_judge_closes(one_thread: Target, tmp_path: Pat
     assert os.getpid() == me.pid
 
 
-def test_dead_workers_are_a_harness_error_and_come_back(judge: Judge, kernel: Callable[[str], str]) -> None:
+def kill_workers(before: set[int]) -> None:
     for child in psutil.Process().children():
-        if any("worker_main" in word for word in child.cmdline()):
+        if child.pid not in before and any("worker_main" in word for word in child.cmdline()):
             child.kill()
+
+
+def test_dead_workers_are_a_harness_error_and_come_back(
+    one_thread: Target, tmp_path: Path, kernel: Callable[[str], str]
+) -> None:
+    others = {child.pid for child in psutil.Process().children()}
+    path = tmp_path / "add.py"
+    path.write_text(ADD)
     candidate = candidate_of(kernel("workspace"))
-    assert judge.trial(candidate, {}, wanted_facts=False).status is Status.HARNESS_ERROR
-    assert without_noise(lambda: judge.trial(candidate, {}, wanted_facts=False)).status is Status.CORRECT
-    assert judge.confirm(candidate, {}, processes=1).status is Status.HARNESS_ERROR
-    assert without_noise(lambda: judge.confirm(candidate, {}, processes=1)).status is Status.CORRECT
+    with Judge(load_task(str(path)), one_thread, seed=0) as fresh:
+        fresh.open()
+        kill_workers(others)
+        assert fresh.trial(candidate, {}, wanted_facts=False).status is Status.HARNESS_ERROR
+        assert without_noise(lambda: fresh.trial(candidate, {}, wanted_facts=False)).status is Status.CORRECT
+        assert fresh.confirm(candidate, {}, processes=1).status is Status.HARNESS_ERROR
+        assert without_noise(lambda: fresh.confirm(candidate, {}, processes=1)).status is Status.CORRECT
 
 
 def test_an_unknown_sandbox_is_refused(one_thread: Target, tmp_path: Path) -> None:
