@@ -63,8 +63,8 @@ def _native() -> Any:
         ctypes.c_double, ctypes.c_int, ctypes.POINTER(_Result),
     ]  # fmt: skip
     library.evo_check_output.restype = None
-    library.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-    library.memcmp.restype = ctypes.c_int
+    library.evo_same_bytes.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
+    library.evo_same_bytes.restype = ctypes.c_int
     return library
 
 
@@ -205,7 +205,7 @@ def damaged_slack(outputs: SharedTensors, variant: int) -> str | None:
 def same_bits(first: SharedTensors, second: SharedTensors) -> bool:
     """Whether two output buffers of one signature hold the same bytes, slack left out."""
     for index, segment in enumerate(first.segments):
-        if segment.nbytes and _native().memcmp(first.address(index), second.address(index), segment.nbytes):
+        if not _native().evo_same_bytes(first.address(index), second.address(index), segment.nbytes):
             return False
     return True
 
