@@ -2,7 +2,7 @@
 
 from evoforge.archives.archive import Archive
 from evoforge.archives.descriptor import Descriptor
-from evoforge.archives.folding import fold_confirmations, lower_bound, process_ratios
+from evoforge.archives.folding import fold_confirmations, lower_bound, process_ratios, speedup_interval
 from evoforge.archives.stats import QD_OFFSET, coverage, qd_auc, qd_score
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "fold_confirmations",
     "lower_bound",
     "process_ratios",
+    "speedup_interval",
     "qd_auc",
     "qd_score",
 ]

@@ -17,7 +17,14 @@ from evoforge.archives.stats import QD_OFFSET
 from evoforge.core import Cell, Elite, Evaluation, Kind, Status
 from evoforge.errors import UsageError
 
-__all__ = ["DISQUALIFYING", "MIN_PROCESSES", "fold_confirmations", "lower_bound", "process_ratios"]
+__all__ = [
+    "DISQUALIFYING",
+    "MIN_PROCESSES",
+    "fold_confirmations",
+    "lower_bound",
+    "process_ratios",
+    "speedup_interval",
+]
 
 MIN_PROCESSES = 5
 """Fewer fresh processes than this are no ground for a claim."""
@@ -142,11 +149,25 @@ def lower_bound(ratios: Sequence[float]) -> float:
     if len(ratios) < 2:
         raise UsageError(f"expected the ratios of at least two processes, got {len(ratios)}; confirm once more")
     error = statistics.stdev(ratios) / math.sqrt(len(ratios))
-    return min(statistics.fmean(ratios) - _t_quantile(len(ratios) - 1) * error, statistics.median(ratios))
+    return min(statistics.fmean(ratios) - _t_quantile(len(ratios) - 1, CONFIDENCE) * error, statistics.median(ratios))
+
+
+def speedup_interval(measured: Sequence[Evaluation]) -> tuple[float, float, float] | None:
+    """(low, median, high) of the speed-up over the baseline, from per-process ratios.
+
+    The two-sided 95% Student-t interval of the mean, widened to the median where that lies outside.
+    None for fewer than two processes.
+    """
+    ratios = process_ratios(measured)
+    if len(ratios) < 2:
+        return None
+    mean, middle = statistics.fmean(ratios), statistics.median(ratios)
+    half = _t_quantile(len(ratios) - 1, 0.5 + CONFIDENCE / 2) * statistics.stdev(ratios) / math.sqrt(len(ratios))
+    return 2 ** min(mean - half, middle), 2**middle, 2 ** max(mean + half, middle)
 
 
 @functools.cache
-def _t_quantile(degrees: int) -> float:
+def _t_quantile(degrees: int, confidence: float) -> float:
     from scipy.special import stdtrit  # 0.3 s to import, and only a fold needs it
 
-    return float(stdtrit(degrees, CONFIDENCE))
+    return float(stdtrit(degrees, confidence))

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Ground", "prepare"]
 
 _NOISY = 0.1375  # log2 of 10%
-_CALM_TRIES = 4
+_CALM_TRIES = 4  # at least two
+_APART_S = 0.5
 _NO_COMPILE = "torch.compile does not work on this task"
 
 
@@ -127,10 +128,10 @@ def _baselines(judge: Judge, setup: Setup, config: CampaignConfig, narrator: Nar
         narrator.tell("phase", text="timing the baselines")
         # Right after a compile a machine may not be calm yet, and a baseline chosen in a storm is a wrong one.
         for attempt in range(_CALM_TRIES):
-            time.sleep(attempt)
+            time.sleep(_APART_S * attempt)
             judge.choose_baseline(config.baseline)
             setup = with_baseline(setup, judge)
-            if (setup.aa_margin or 0.0) <= _NOISY:
+            if attempt and (setup.aa_margin or 0.0) <= _NOISY:
                 break
         if setup.aa_margin is not None and setup.aa_margin > _NOISY:
             notices.append(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from evoforge.archives import speedup_interval
 from evoforge.campaign._loop import Loop
 from evoforge.campaign._setup import Setup
 from evoforge.campaign._state import point
@@ -20,7 +21,11 @@ __all__ = ["Best", "Result", "summarise"]
 
 @dataclass(frozen=True)
 class Best:
-    """The elite with the highest lower bound; `low` and `high` bound its speed-up over the baseline (95%)."""
+    """The elite with the highest lower bound, as it was measured last, beside eager and compiled.
+
+    `low` and `high` bound `speedup_best_baseline`, the speed-up over the faster of both (95%). Without
+    that last measurement it is the archive's claim, over the campaign's baseline.
+    """
 
     candidate: str
     cell: tuple[int, ...]
@@ -97,6 +102,8 @@ def summarise(campaign: Campaign, loop: Loop, setup: Setup, reason: str, run_s: 
 def _best(loop: Loop, elite: Elite) -> Best:
     report = loop.report if loop.report is not None and loop.report.timings else None
     sides = {side: report.speedup(side) if report else None for side in ("eager", "compiled")}
+    claim = (2**elite.lower, 2**elite.objective, 2 ** (2 * elite.objective - elite.lower))
+    low, middle, high = (speedup_interval([report.against_fastest()]) if report else None) or claim
     trial = loop.state.trials.get(point(elite.candidate, elite.params))
     shown = report or trial
     return Best(
@@ -105,9 +112,9 @@ def _best(loop: Loop, elite: Elite) -> Best:
         latency_ms=shown.latency_ms if shown else None,
         speedup_eager=sides["eager"],
         speedup_compiled=sides["compiled"],
-        speedup_best_baseline=2**elite.objective,
+        speedup_best_baseline=middle,
         roofline_fraction=shown.roofline_fraction if shown else None,
         params=dict(elite.params),
-        low=2**elite.lower,
-        high=2 ** (2 * elite.objective - elite.lower),
+        low=low,
+        high=high,
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evoforge.archives import lower_bound, process_ratios
+from evoforge.archives import speedup_interval
 from evoforge.archives.descriptor import Descriptor
 from evoforge.campaign._campaign import check_unchanged, read_kernel
 from evoforge.campaign._events import Narrator, Observer
@@ -98,8 +97,10 @@ def check_task(task: Task, target_spec: str = "cpu") -> dict[str, Any]:
 def bench(name: str, store_url: str, *, observer: Observer | None = None) -> dict[str, Any]:
     """Measures every elite of a campaign again in fresh processes, beside eager and compiled.
 
-    The rows are stored as new evaluations. `moved` compares the fresh interval with the claim: SAME
-    where they overlap, else FASTER or SLOWER; or the status of a kernel that is no longer correct.
+    The rows are stored as new evaluations. `low` and `high` bound `speedup_best_baseline`, the speed-up
+    over the faster of both (95%). `moved` compares the fresh interval over the campaign's baseline with
+    the claim: SAME where they overlap, else FASTER or SLOWER; or the status of a kernel that is no
+    longer correct.
     """
     narrator = Narrator(observer)
     with open_store(store_url, create=False) as store, ExitStack() as stack:
@@ -141,16 +142,15 @@ def _row(elite: Elite, fresh: Evaluation) -> dict[str, Any]:
     }
     if fresh.status is not Status.CORRECT:
         return row
-    ratios = process_ratios([fresh])
-    middle, low = statistics.median(ratios), lower_bound(ratios)
-    high = max(2 * statistics.fmean(ratios) - low, middle)
-    claim_high = 2 * elite.objective - elite.lower
+    ours, best = speedup_interval([fresh]), speedup_interval([fresh.against_fastest()])
+    assert ours is not None and best is not None, "a bench has at least two processes"
+    claim_high = 2 ** (2 * elite.objective - elite.lower)
     row.update(
         speedup_eager=fresh.speedup("eager"),
         speedup_compiled=fresh.speedup("compiled"),
-        speedup_best_baseline=fresh.speedup_best_baseline,
-        low=2**low,
-        high=2**high,
-        moved="FASTER" if low > claim_high else "SLOWER" if high < elite.lower else "SAME",
+        speedup_best_baseline=best[1],
+        low=best[0],
+        high=best[2],
+        moved="FASTER" if ours[0] > claim_high else "SLOWER" if ours[2] < 2**elite.lower else "SAME",
     )
     return row

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -84,12 +83,12 @@ def print_result(result: Result, store: str) -> None:
     best = result.best
     if best is not None:
         claim = speedup_text(best.speedup_best_baseline)
-        if best.low is not None and best.high is not None:  # the two ends lie evenly about the claim, in log2
-            claim = f"{speedup_text(math.sqrt(best.low * best.high))} ({best.low:.2f}–{best.high:.2f})"
+        if best.low is not None and best.high is not None:
+            claim += f" ({best.low:.2f}–{best.high:.2f})"
         print(
-            f"best: {best.candidate[:12]} in cell {cell_text(best.cell)}: {claim} over the baseline; "
-            f"measured last: {ms_text(best.latency_ms)}, eager {speedup_text(best.speedup_eager)}, "
-            f"compiled {speedup_text(best.speedup_compiled)}"
+            f"best: {best.candidate[:12]} in cell {cell_text(best.cell)}: {claim} over the faster of eager "
+            f"({speedup_text(best.speedup_eager)}) and torch.compile ({speedup_text(best.speedup_compiled)}), "
+            f"{ms_text(best.latency_ms)}"
         )
     elif result.stop_reason == "at_bound":
         print(next(text for text in result.notices if text.startswith("nothing to gain")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -159,6 +159,15 @@ class Evaluation:
                 return None
             fastest.append(min(sides))
         return statistics.geometric_mean(fastest) if fastest else None
+
+    def against_fastest(self) -> Evaluation:
+        """The same measurement, its ratios taken to the fastest side that each workload was timed beside."""
+        timings = []
+        for timing in self.timings:
+            sides = {side: timing.speedup(side) for side in ("eager", "compiled")}
+            timed = {side: value for side, value in sides.items() if value is not None}
+            timings.append(replace(timing, baseline=min(timed, key=timed.__getitem__)) if timed else timing)
+        return replace(self, timings=tuple(timings))
 
     @property
     def objective(self) -> float | None:
