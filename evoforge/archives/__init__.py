@@ -13,7 +13,7 @@ __all__ = [
     "fold_confirmations",
     "lower_bound",
     "process_ratios",
-    "speedup_interval",
     "qd_auc",
     "qd_score",
+    "speedup_interval",
 ]
