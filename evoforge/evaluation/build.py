@@ -26,6 +26,7 @@ from evoforge.core import Signature, Status, Target
 from evoforge.errors import UsageError, WorkerError
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.screen import ElfObject, screen_object, screen_source
+from evoforge.evaluation.spawn import kill_group, spawn
 from evoforge.evaluation.targets import compiler_version, find_compiler
 from evoforge.paths import cache_dir, include_dir, native_dir
 
@@ -174,22 +175,20 @@ class Builder:
         """Runs the compiler in `work`; None when it succeeded."""
         if self._launch is None:
             self._launch = native_program("launch.c")
-        limits = [str(int(2 * BUILD_TIMEOUT_S)), str(_MEMORY_BYTES), str(_FILE_BYTES), "-"]
+        limits = ["-t", str(int(2 * BUILD_TIMEOUT_S)), "-m", str(_MEMORY_BYTES), "-f", str(_FILE_BYTES)]
         own = str(work)
         environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "HOME": own, "TMPDIR": own}
         with (work / "log").open("w+b") as log:
-            process = subprocess.Popen(
-                [self._launch, *limits, self._compiler, *arguments],
-                cwd=work, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            process = spawn(
+                [self._launch, *limits, "--", self._compiler, *arguments],
+                cwd=work, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
             try:
                 code = process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 return Built(Status.BUILD_TIMEOUT, "the compiler did not finish in time")
             finally:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                kill_group(process)
             log.seek(0)
             text = _clean(log.read(1 << 20).decode(errors="replace"), work)
         if code == 0:

@@ -1,8 +1,9 @@
 """The judge's side of a kernel's own process (native/runner.c).
 
 A runner holds one kernel and its tensors. It is told to run n calls and answers with a nonce; time
-is taken here, around the pipe. Whatever ends it, `KernelFault` says as a status, and nothing
-survives `close`.
+is taken here, around the pipe. Between its answer and the next command its whole process group is
+stopped: nothing that a kernel leaves running, and no pool that spins, goes on behind the clock's
+back. Whatever ends it, `KernelFault` says as a status, and nothing survives `close`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from evoforge.errors import WorkerError
 from evoforge.evaluation.build import native_program
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.shared import SharedTensors
+from evoforge.evaluation.spawn import kill_group, signal_group, spawn
 from evoforge.evaluation.targets import pinned_cpus
 
 __all__ = ["LEVELS", "KernelFault", "Runner", "RunnerInfo"]
@@ -36,7 +38,7 @@ LEVELS = ("none", "basic", "strict")
 _MAGIC = 0x45564F31
 _HEADER = struct.Struct("<8I2Q")
 _TENSOR = struct.Struct("<2i8q8q4q")
-_COMMAND = struct.Struct("<Q6I")
+_COMMAND = struct.Struct("<Q8I")
 _REPLY = struct.Struct("<Q2i2q224s")
 _INFO, _PREPARE, _RUN = 1, 2, 3
 _NO_FILL = 256
@@ -97,7 +99,7 @@ class Runner:
         busy: BusyClock | None = None,
     ) -> None:
         self._busy = busy or BusyClock()
-        self._killed = ""
+        self._n_sets = len(sets)
         program = native_program("runner.c", "-fopenmp", "-Wl,--no-as-needed", "-lgomp", "-lm", "-ldl")
         inputs = [item.read_only_fd() for item in sets]
         fixed = constants.read_only_fd() if constants is not None else -1
@@ -109,10 +111,10 @@ class Runner:
         self._stderr, stderr_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         theirs = [command_read, reply_write]
         try:
-            self._process = subprocess.Popen(
+            self._process = spawn(
                 [program, str(library), str(command_read), str(reply_write)],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr_write, cwd="/",
-                pass_fds=[*passed, *theirs], env=_environment(threads), start_new_session=True,
+                pass_fds=[*passed, *theirs], env=_environment(threads),
             )  # fmt: skip
         except OSError as error:
             for fd in (self._command, self._reply, self._stderr):
@@ -148,22 +150,30 @@ class Runner:
     def pid(self) -> int:
         return self._process.pid
 
-    def run(self, n: int, start: int, *, buffer: int = 0, fill: int | None = None, timeout_s: float = 10.0) -> float:
+    def run(
+        self, n: int, start: int, *, base: int = 0, span: int | None = None, buffer: int = 0, fill: int | None = None,
+        timeout_s: float = 10.0,
+    ) -> float:  # fmt: skip
         """Seconds that n calls took, from outside.
 
-        Call i reads set (start + i) and writes output buffer (buffer + i) mod 2. `fill` is a byte
-        written over the whole workspace before the first call.
+        Call i reads set base + (start + i) mod span, with all sets from `base` on by default, and
+        writes output buffer (buffer + i) mod 2. `fill` is a byte written over the whole workspace
+        before the first call.
 
         Raises:
             KernelFault: it returned an error, crashed, ran out of time or broke a rule.
         """
+        span = self._n_sets - base if span is None else span
         if n < 0 or start < 0:
             raise ValueError(f"expected counts of zero or more, got n={n}, start={start}")
-        return self._ask(_RUN, n, start, buffer, _NO_FILL if fill is None else fill, timeout_s)[1]
+        if base < 0 or span < 1 or base + span > self._n_sets:
+            raise ValueError(f"expected sets within the {self._n_sets} that there are, got base={base}, span={span}")
+        filled = _NO_FILL if fill is None else fill
+        return self._ask(_RUN, timeout_s, n, start % span, buffer, filled, base, span)[1]
 
     def empty(self) -> float:
         """Seconds of a round trip that calls nothing."""
-        return self._ask(_RUN, 0, 0, 0, _NO_FILL, 10.0)[1]
+        return self._ask(_RUN, 10.0)[1]
 
     def _start(self, layout: tuple[int, bytes], timeout_s: float) -> tuple[str, RunnerInfo]:
         nonce, body = layout
@@ -173,23 +183,25 @@ class Runner:
             while view:
                 view = view[os.write(self._command, view) :]
             level = self._answer(nonce, began + timeout_s, loading=True)[1]
-        if self._killed:
-            raise KernelFault(Status.LOAD_ERROR, self._killed)
-        reply, _ = self._ask(_INFO, 0, 0, 0, 0, timeout_s)
-        self._ask(_PREPARE, 0, 0, 0, 0, timeout_s)
+        signal_group(self._process, signal.SIGSTOP)
+        reply, _ = self._ask(_INFO, timeout_s)
+        self._ask(_PREPARE, timeout_s)
         return LEVELS[level], RunnerInfo(reply[2], reply[3])
 
     def _ask(
-        self, op: int, n: int, start: int, buffer: int, fill: int, timeout_s: float
-    ) -> tuple[tuple[int, int, int, int], float]:
+        self, op: int, timeout_s: float, n: int = 0, start: int = 0, buffer: int = 0, fill: int = _NO_FILL,
+        base: int = 0, span: int = 1,
+    ) -> tuple[tuple[int, int, int, int], float]:  # fmt: skip
         nonce = secrets.randbits(64)
-        command = _COMMAND.pack(nonce, op, n, start, buffer, fill, 0)
+        command = _COMMAND.pack(nonce, op, n, start, buffer, fill, base, span, 0)
         with self._busy.working():
             began = time.perf_counter()
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._command, command)
+            signal_group(self._process, signal.SIGCONT)
             reply = self._answer(nonce, began + timeout_s)
             seconds = time.perf_counter() - began
+            signal_group(self._process, signal.SIGSTOP)
         if op == _RUN and reply[2] != n:
             raise KernelFault(Status.VIOLATION, f"answered for {reply[2]} calls, was asked for {n}")
         return reply, seconds
@@ -198,7 +210,7 @@ class Runner:
         """(status, code, a, b) of the reply with this nonce; every other outcome is a fault."""
         ready = self._poll.poll(max(0.0, deadline - time.perf_counter()) * 1000)
         if not ready:
-            self._kill()
+            kill_group(self._process)
             raise KernelFault(Status.TIMEOUT, "did not finish in time")
         data = os.read(self._reply, _REPLY.size)
         if len(data) != _REPLY.size:
@@ -207,7 +219,7 @@ class Runner:
         reason = text.partition(b"\0")[0].decode(errors="replace")
         if status == 0 and seen == nonce:
             return status, code, a, b
-        self._kill()
+        kill_group(self._process)
         if status == _RETURNED and seen == nonce:
             raise _returned(code, reason)
         if status in _STATUSES:
@@ -219,7 +231,7 @@ class Runner:
         try:
             code = self._process.wait(2.0)
         except subprocess.TimeoutExpired:
-            self._kill()
+            kill_group(self._process)
             return KernelFault(Status.VIOLATION, "closed the result channel")
         if code == -signal.SIGKILL:
             return self._fault(Status.OUT_OF_MEMORY, "killed by the system, most likely for want of memory")
@@ -238,11 +250,6 @@ class Runner:
             status = Status.OUT_OF_MEMORY
         last = f"; it printed: {lines[-1][:160]}" if lines else ""
         return KernelFault(status, reason + last)
-
-    def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
 
 
 def _returned(code: int, what: str) -> KernelFault:
@@ -295,8 +302,6 @@ def _eight(values: Sequence[int]) -> tuple[int, ...]:
 
 
 def _end(process: subprocess.Popen[bytes], fds: Sequence[int]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    kill_group(process)
     for fd in fds:
         os.close(fd)

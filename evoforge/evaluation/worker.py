@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -206,19 +206,25 @@ class BaselineWorker(_Worker):
             raise WorkerError(self._failed) from None
         return True
 
-    def run(self, workload: str, n: int, start: int) -> float:
-        """Seconds that n calls took, from outside; call i reads set (start + i) modulo their number."""
-        self._wait()
-        began = time.perf_counter()
-        self._process.call("run", f"running workload {workload}", workload=workload, n=n, start=start)
-        return time.perf_counter() - began
+    def run(self, workload: str, n: int, start: int, *, base: int = 0, span: int | None = None) -> float:
+        """Seconds that n calls took, from outside; call i reads set base + (start + i) mod span.
+
+        The default `span` is all sets from `base` on. The process is stopped until the next request.
+        """
+        fields = {"workload": workload, "n": n, "start": start, "base": base, "span": span}
+        return self._timed(f"running workload {workload}", fields)
 
     def empty(self) -> float:
         """Seconds of a round trip that runs nothing."""
+        return self._timed("running nothing", {"workload": None, "n": 0, "start": 0, "base": 0, "span": None})
+
+    def _timed(self, what: str, fields: Mapping[str, Any]) -> float:
         self._wait()
         began = time.perf_counter()
-        self._process.call("run", "running nothing", workload=None, n=0, start=0)
-        return time.perf_counter() - began
+        self._process.call("run", what, **fields)
+        seconds = time.perf_counter() - began
+        self._process.freeze()
+        return seconds
 
     def _wait(self) -> None:
         if not self.ready(self._process.timeout_s):

@@ -182,19 +182,20 @@ class _Server:
         gc.freeze()
         return {}, []
 
-    def _run(self, workload: str | None, n: int, start: int) -> Answer:
+    def _run(self, workload: str | None, n: int, start: int, base: int, span: int | None) -> Answer:
         if workload is not None:
             if workload not in self._callables:
                 raise WorkerError(f"expected workload {workload} to be prepared before it runs; call prepare first")
             gc.disable()
             try:
-                self._loop(workload, n, start)
+                self._loop(workload, n, start, base, span)
             finally:
                 gc.enable()
         return {}, []
 
-    def _loop(self, workload: str, n: int, start: int) -> None:
+    def _loop(self, workload: str, n: int, start: int, base: int = 0, span: int | None = None) -> None:
         model, sets, held = self._callables[workload], self._sets[workload], self._held[workload]
+        sets = sets[base : None if span is None else base + span]
         count = len(sets)
         for i in range(n):
             # The slot is emptied first, so that the allocator hands its memory to this very result.

@@ -1,14 +1,12 @@
 """A child process that holds the user's PyTorch code, and how to talk to it.
 
 Task files are untrusted and torch is heavy, so both live in a process of their own. The child ends
-when its client does: it watches its end of the socket (not PR_SET_PDEATHSIG, which fires when the
-*thread* that spawned it ends).
+when its client does, stopped or not: the kernel kills it.
 """
 
 from __future__ import annotations
 
 import collections
-import contextlib
 import os
 import signal
 import socket
@@ -25,6 +23,8 @@ from evoforge import errors
 from evoforge.core import Task
 from evoforge.errors import EvoforgeError, WorkerError
 from evoforge.evaluation import wire
+from evoforge.evaluation.build import native_program
+from evoforge.evaluation.spawn import kill_group, signal_group, spawn
 from evoforge.paths import cache_dir
 
 __all__ = ["WorkerProcess", "child_environment"]
@@ -84,18 +84,19 @@ class WorkerProcess:
         self._lock = threading.RLock()
         self._stage = "starting"
         self._dead: str | None = None
+        self._frozen = False
         self._tail: collections.deque[bytes] = collections.deque()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket = ours
+        launcher: list[str | Path] = [native_program("launch.c"), "-k", str(theirs.fileno()), "--"]
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "evoforge.evaluation.worker_main", str(theirs.fileno())],
+            self._process = spawn(
+                [*launcher, sys.executable, "-P", "-m", "evoforge.evaluation.worker_main", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
                 env=child_environment(side, threads, isa),
-                start_new_session=True,
             )
         assert self._process.stdout is not None
         self._drain = threading.Thread(target=_drain, args=(self._process.stdout, self._tail), daemon=True)
@@ -113,6 +114,7 @@ class WorkerProcess:
         """Sends a request whose answer `collect` will return; `what` says it in words."""
         with self._lock:
             self._check_alive()
+            self._thaw()
             try:
                 self._socket.settimeout(self.timeout_s)
                 wire.send(self._socket, {"op": op, **fields}, fds)
@@ -169,6 +171,21 @@ class WorkerProcess:
             self.post(op, what, fds, **fields)
             return self.finish()
 
+    def freeze(self) -> None:
+        """Stops the whole process group until the next request, if nothing is pending.
+
+        Torch's OpenMP pool spins after every parallel region, and would slow whatever runs next.
+        """
+        with self._lock:
+            if not self.pending and not self._frozen:
+                signal_group(self._process, signal.SIGSTOP)
+                self._frozen = True
+
+    def _thaw(self) -> None:
+        if self._frozen:
+            signal_group(self._process, signal.SIGCONT)
+            self._frozen = False
+
     @property
     def pid(self) -> int:
         return self._process.pid
@@ -224,6 +241,4 @@ def _drain(stream: IO[bytes], tail: collections.deque[bytes]) -> None:
 
 def _kill(process: subprocess.Popen[bytes], sock: socket.socket) -> None:
     sock.close()
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    kill_group(process)

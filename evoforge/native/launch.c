@@ -1,7 +1,8 @@
-// Runs one program under limits: evoforge starts compilers through it, because they read untrusted
-// text. usage: launch CPU_SECONDS MEMORY_BYTES FILE_BYTES CPUS PROGRAM ARGUMENTS…
-// CPUS is a comma list, or "-" for no pinning. The program dies with evoforge, gets no inherited
-// descriptors beyond 0–2 and cannot gain privileges.
+// Runs one program under limits: evoforge starts compilers and Python workers through it, because they
+// read untrusted text. usage: launch [-t CPU_SECONDS] [-m MEMORY_BYTES] [-f FILE_BYTES] [-c CPUS] [-k FD]
+// -- PROGRAM ARGUMENTS…
+// CPUS is a comma list; -k keeps one inherited descriptor beside 0–2. The program dies with the thread
+// that started it and cannot gain privileges.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -17,25 +18,33 @@ static void limit(int what, const char* text) {
     setrlimit(what, &value);
 }
 
+static void pin(char* text) {
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    while (*text) {
+        CPU_SET(strtoul(text, &text, 10), &cpus);
+        if (*text == ',') text++;
+    }
+    sched_setaffinity(0, sizeof cpus, &cpus);
+}
+
 int main(int argc, char** argv) {
-    if (argc < 6) return 125;
+    int kept = 2;
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    limit(RLIMIT_CPU, argv[1]);
-    limit(RLIMIT_AS, argv[2]);
-    limit(RLIMIT_FSIZE, argv[3]);
     limit(RLIMIT_CORE, "0");
-    if (argv[4][0] != '-') {
-        cpu_set_t cpus;
-        CPU_ZERO(&cpus);
-        for (char* text = argv[4]; *text;) {
-            CPU_SET(strtoul(text, &text, 10), &cpus);
-            if (*text == ',') text++;
-        }
-        sched_setaffinity(0, sizeof cpus, &cpus);
+    for (int option; (option = getopt(argc, argv, "+t:m:f:c:k:")) >= 0;) {
+        if (option == 't') limit(RLIMIT_CPU, optarg);
+        else if (option == 'm') limit(RLIMIT_AS, optarg);
+        else if (option == 'f') limit(RLIMIT_FSIZE, optarg);
+        else if (option == 'c') pin(optarg);
+        else if (option == 'k') kept = atoi(optarg);
+        else return 125;
     }
-    close_range(3, ~0u, 0);
-    execv(argv[5], argv + 5);
-    perror(argv[5]);
+    if (optind >= argc) return 125;
+    if (kept > 3) close_range(3, kept - 1, 0);
+    close_range(kept < 3 ? 3 : kept + 1, ~0u, 0);
+    execv(argv[optind], argv + optind);
+    perror(argv[optind]);
     return 126;
 }

@@ -57,7 +57,7 @@ struct layout {  // one tensor: where its segment lies in its memfd
 };
 struct command {
     uint64_t nonce;
-    uint32_t op, n, start, buffer, fill, unused;
+    uint32_t op, n, start, buffer, fill, base, span, unused;
 };
 struct reply {
     uint64_t nonce;
@@ -355,10 +355,12 @@ int main(int argc, char** argv) {
             }
             answer(code ? RETURNED : OK, code, 0, 0, "evo_prepare");
         } else if (command.op == RUN) {
+            if (!command.span || (uint64_t)command.base + command.span > head.n_sets) fail(HARNESS, "no such input set");
             if (command.fill < 256 && base.ws_bytes) memset(base.ws, (int)command.fill, base.ws_bytes);
             for (; done < command.n && !code; done++) {
                 call = base;  // a kernel that writes to its argument harms one call
-                call.in = in + (size_t)((command.start + done) % head.n_sets) * head.n_in;
+                uint32_t set = command.base + (command.start + done) % command.span;
+                call.in = in + (size_t)set * head.n_in;
                 call.out = out + (size_t)((command.buffer + done) & 1) * head.n_out;
                 code = run(&call);
             }

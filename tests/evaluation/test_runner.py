@@ -232,28 +232,97 @@ def test_a_runner_leaves_neither_process_nor_descriptor(start: Callable[..., Run
     assert open_files() == before
 
 
-def test_a_runner_dies_with_the_judge(builder: Builder, kernel: Callable[[str], str], add_signature: Signature) -> None:
-    library = builder.build(kernel("endless_loop"), {}, add_signature).library_path
-    script = f"""
-import os, threading
+def state_of(pid: int) -> str:
+    """The letter of /proc: T is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def becomes(pid: int, state: str) -> bool:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        if state_of(pid) == state:
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def test_a_runner_stands_still_between_commands(start: Callable[..., Runner]) -> None:
+    with start("add") as runner:
+        assert becomes(runner.pid, "T")
+        for _ in range(3):
+            runner.run(3, 0)
+            runner.empty()
+            assert becomes(runner.pid, "T")
+
+
+def test_a_batch_can_rotate_through_some_of_the_sets(
+    start: Callable[..., Runner], add_sets: Sequence[SharedTensors], add_outputs: Outputs
+) -> None:
+    expected = [inputs.array(0) + inputs.array(1) for inputs in add_sets]
+    with start("add") as runner:
+        runner.run(4, 0, base=1, span=1)
+        for outputs in add_outputs:
+            np.testing.assert_array_equal(outputs.array(0), expected[1])
+        runner.run(2, 1, base=1)  # sets 2 1
+        np.testing.assert_array_equal(add_outputs[0].array(0), expected[2])
+        np.testing.assert_array_equal(add_outputs[1].array(0), expected[1])
+        with pytest.raises(ValueError, match="span"):
+            runner.run(1, 0, base=2, span=2)
+
+
+JUDGE = """
+import os, sys, threading
 from pathlib import Path
 from evoforge.core import Signature
 from evoforge.evaluation.runner import Runner
 from evoforge.evaluation.shared import SharedTensors
-s = Signature.from_json({add_signature.to_json()!r})
-outputs = (SharedTensors(s.outputs), SharedTensors(s.outputs))
-runner = Runner(Path({str(library)!r}), s, constants=None, sets=[SharedTensors(s.inputs)], outputs=outputs, threads=1)
+s = Signature.from_json({signature!r})
+def begin():
+    global runner
+    outputs = (SharedTensors(s.outputs), SharedTensors(s.outputs))
+    sets = [SharedTensors(s.inputs)]
+    runner = Runner(
+        Path({library!r}), s, constants=None, sets=sets, outputs=outputs, threads=1, sandbox={sandbox!r}
+    )
+begun = threading.Thread(target=begin)
+begun.start()
+begun.join()
 print(runner.pid, flush=True)
-runner.run(1, 0, timeout_s=60)
+{then}
 """
-    judge = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("sandbox", ["basic", "strict"])
+@pytest.mark.parametrize("when", ["in a call", "stopped"])
+def test_a_runner_dies_with_the_judge(
+    builder: Builder, kernel: Callable[[str], str], add_signature: Signature, when: str, sandbox: str
+) -> None:
+    library = builder.build(kernel("endless_loop"), {}, add_signature).library_path
+    then = "runner.run(1, 0, timeout_s=60)" if when == "in a call" else "sys.stdin.read()"
+    script = JUDGE.format(signature=add_signature.to_json(), library=str(library), sandbox=sandbox, then=then)
+    judge = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0
+    )
+    assert judge.stdin is not None
     assert judge.stdout is not None
-    with judge.stdout:
+    with judge.stdin, judge.stdout:
         pid = int(judge.stdout.readline())
-    assert not gone(pid)
-    judge.send_signal(signal.SIGKILL)
-    judge.wait()
-    deadline = time.monotonic() + 5
-    while not gone(pid) and time.monotonic() < deadline:
+        assert becomes(pid, "T" if when == "stopped" else "R")
+        group = members(pid)
+        assert group
+        judge.send_signal(signal.SIGKILL)
+        judge.wait()
+    deadline = time.monotonic() + 2
+    while not all(map(gone, group)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert gone(pid)
+    assert all(map(gone, group))
+
+
+def members(leader: int) -> list[int]:
+    """The processes of a group, its leader included."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(path.read_text().rpartition(")")[2].split()[2]) == leader:
+                found.append(int(path.parent.name))
+    return found

@@ -14,6 +14,7 @@ import pytest
 
 from evoforge.core import Task, TensorSpec
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError, UsageError, WorkerError
+from evoforge.evaluation.targets import find_compiler
 from evoforge.evaluation.tasks import load_task
 from evoforge.evaluation.worker import FAMILIES, BaselineWorker, ReferenceWorker
 
@@ -341,6 +342,43 @@ def test_the_child_ends_when_its_client_is_killed(norm: Task) -> None:
     assert not _alive(pid)
 
 
+def test_a_baseline_stands_still_between_its_batches_and_dies_with_its_client(tmp_path: Path) -> None:
+    task = task_of(tmp_path, "scale", SCALE)
+    script = """
+import sys, threading
+from evoforge.evaluation.tasks import load_task
+from evoforge.evaluation.worker import BaselineWorker, ReferenceWorker
+def begin():
+    global baseline
+    task = load_task(sys.argv[1])
+    with ReferenceWorker(task) as worker:
+        baseline = BaselineWorker(task, side="eager", threads=2)
+        baseline.prepare("default", [worker.inputs("default", 0), worker.inputs("default", 1)])
+        for _ in range(3):
+            assert baseline.run("default", 2, 0) > 0
+            assert baseline.run("default", 2, 0, base=1, span=1) > 0
+            assert baseline.empty() > 0
+begun = threading.Thread(target=begin)
+begun.start()
+begun.join()
+print(baseline.pid, flush=True)
+sys.stdin.read()
+"""
+    assert task.path is not None
+    client = subprocess.Popen([sys.executable, "-c", script, task.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert client.stdin is not None
+    assert client.stdout is not None
+    with client.stdin, client.stdout:
+        pid = int(client.stdout.readline())
+        assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        client.kill()
+        client.wait()
+    deadline = time.monotonic() + 2
+    while _alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not _alive(pid)
+
+
 def _alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z"
@@ -381,7 +419,13 @@ def test_a_failing_torch_compile_is_reported_and_eager_is_not_touched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EVOFORGE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("CXX", "/nonexistent/g++")
+    refusing = tmp_path / "g++"
+    refusing.write_text(f"""#!/bin/sh
+case "$*" in *native/*|*--version*) exec {find_compiler()} "$@";; esac
+exit 1
+""")
+    refusing.chmod(0o755)
+    monkeypatch.setenv("CXX", str(refusing))
     task = task_of(tmp_path, "scale", SCALE)
     with (
         ReferenceWorker(task) as worker,
@@ -391,8 +435,8 @@ def test_a_failing_torch_compile_is_reported_and_eager_is_not_touched(
         sets = [worker.inputs("default", 0)]
         compiled.prepare("default", sets)
         eager.prepare("default", sets)
-        with pytest.raises(WorkerError, match="Invalid"):
+        with pytest.raises(WorkerError, match=r"C\+\+"):
             compiled.ready(120)
-        with pytest.raises(WorkerError, match="Invalid"):
+        with pytest.raises(WorkerError, match=r"C\+\+"):
             compiled.run("default", 1, 0)
         assert eager.run("default", 2, 0) > 0
