@@ -1,28 +1,32 @@
 """Is what a kernel wrote what it should have written?
 
 Everything here looks at memory that the kernel's process shares; none of it runs candidate code.
-The elementwise pass is native (native/check.c).
+The passes are native (native/check.c) and go over large outputs in several threads: nothing is
+measured meanwhile, and a search waits for them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from evoforge.core import DTYPES, TensorSpec, Tolerance
 from evoforge.evaluation.build import native_program
-from evoforge.evaluation.shared import SharedTensors
+from evoforge.evaluation.shared import SharedTensors, numpy_dtype
 from evoforge.evaluation.worker import Reference
 
 __all__ = ["Check", "Samples", "check_outputs", "damaged_slack", "poison", "poison_slack", "same_bits"]
+
+_T = TypeVar("_T")
 
 _CODES = list(DTYPES)
 _SHARE_OUTSIDE = 1e-3
@@ -30,7 +34,8 @@ _CANARY = (0xA5, 0x5A)
 _FLOAT_POISON = {2: (0xFFFF, 0x7FFF), 4: (0xFFFFFFFF, 0x7FFFFFFF), 8: (2**64 - 1, 2**63 - 1)}
 _INTEGER_POISON = (0xAB, 0x54)
 _SAMPLES = 4096
-_LARGE = 1 << 20  # elements from which a second thread pays
+_LARGE = 1 << 20  # elements from which more threads pay
+_THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -38,19 +43,22 @@ class Check:
     """The verdict on all outputs of one call.
 
     `max_error` is max |y − y64| over finite elements, `relative_l2` the worst output's
-    ‖y − y64‖ / ‖y64‖ (0 for integers).
+    ‖y − y64‖ / ‖y64‖ (0 for integers). `same` is whether the outputs are bit for bit those that they
+    were compared with, if any.
     """
 
     passed: bool
     reason: str
     max_error: float
     relative_l2: float
+    same: bool = True
 
 
 class _Result(ctypes.Structure):
     _fields_ = (
         ("beyond", ctypes.c_int64), ("hard", ctypes.c_int64), ("nonfinite", ctypes.c_int64), ("worst", ctypes.c_int64),
         ("max_error", ctypes.c_double), ("sum_error2", ctypes.c_double), ("sum_reference2", ctypes.c_double),
+        ("differs", ctypes.c_int64),
     )  # fmt: skip
 
 
@@ -59,26 +67,52 @@ def _native() -> Any:
     flags = ("-march=native", "-ffp-contract=off", "-fno-trapping-math", "-fassociative-math", "-fno-signed-zeros")
     library = ctypes.CDLL(str(native_program("check.c", *flags, "-fopenmp-simd", "-lm", shared=True)))
     library.evo_check_output.argtypes = [
-        ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_double,
-        ctypes.c_double, ctypes.c_int, ctypes.POINTER(_Result),
+        ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
+        ctypes.c_double, ctypes.c_double, ctypes.c_int, ctypes.POINTER(_Result),
     ]  # fmt: skip
-    library.evo_check_output.restype = None
     library.evo_same_bytes.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
+    library.evo_fill.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64]
+    library.evo_scatter.argtypes = [
+        ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_uint64,
+    ]  # fmt: skip
+    library.evo_gather.argtypes = [
+        ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int64,
+    ]  # fmt: skip
+    for name in ("evo_check_output", "evo_fill", "evo_scatter", "evo_gather"):
+        getattr(library, name).restype = None
     library.evo_same_bytes.restype = ctypes.c_int
     return library
 
 
-def check_outputs(outputs: SharedTensors, reference: Reference, tolerance: Tolerance) -> Check:
+@lru_cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(_THREADS, len(os.sched_getaffinity(0))), "evoforge-check")
+
+
+def _in_parts(count: int, work: Callable[[int, int], _T]) -> list[_T]:
+    """work(start, stop) over parts of `count` elements, large ones side by side: native code frees the GIL."""
+    parts = min(_THREADS, len(os.sched_getaffinity(0))) if count >= _LARGE else 1
+    step = -(-count // parts // 64) * 64 or 1
+    bounds = [(start, min(start + step, count)) for start in range(0, max(count, 1), step)]
+    if len(bounds) == 1:
+        return [work(*bounds[0])]
+    return list(_pool().map(lambda bound: work(*bound), bounds))
+
+
+def check_outputs(
+    outputs: SharedTensors, reference: Reference, tolerance: Tolerance, *, earlier: SharedTensors | None = None
+) -> Check:
     """Judges every output against the fp64 reference (EVALUATION, correctness 2).
 
     With tolᵢ = factor·dᵢ + 2⁻¹²⁶ (+ 1 ulp of yᵢ for 16-bit outputs), at least 99.9% of the elements
     must be within tolᵢ and all within max(tolᵢ, 16·error of the fp32 reference). NaN and ±Inf must
     stand where the reference has them (`nonfinite="match"`) or nowhere (``forbid``). Integers and
-    bools are exact.
+    bools are exact. `earlier` are outputs to compare bits with on the way, which spares a pass.
     """
     pairs = _reference_arrays(outputs.specs, reference)
-    values = [np.ascontiguousarray(outputs.array(index)) for index in range(len(outputs.specs))]
-    return _judge(outputs.specs, values, pairs, reference.ref_error, tolerance)
+    values = [np.ascontiguousarray(array) for array in outputs.arrays()]
+    before = [np.ascontiguousarray(array) for array in earlier.arrays()] if earlier else None
+    return _judge(outputs.specs, values, pairs, reference.ref_error, tolerance, before)
 
 
 def _reference_arrays(
@@ -95,57 +129,51 @@ def _reference_arrays(
 
 
 def _judge(
-    specs: Sequence[TensorSpec],
-    values: Sequence[npt.NDArray[Any]],
-    pairs: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any] | None]],
-    ref_error: Sequence[float],
-    tolerance: Tolerance,
-) -> Check:
-    reason, max_error, relative = "", 0.0, 0.0
-    for spec, y, (y64, d), error in zip(specs, values, pairs, ref_error, strict=True):
-        scale = np.ascontiguousarray(d) if d is not None else None
-        found = _compare(spec, y, y64, scale, error, tolerance)
+    specs: Sequence[TensorSpec], values: Sequence[npt.NDArray[Any]],
+    pairs: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any] | None]], ref_error: Sequence[float],
+    tolerance: Tolerance, earlier: Sequence[npt.NDArray[Any]] | None = None,
+) -> Check:  # fmt: skip
+    reason, max_error, relative, same = "", 0.0, 0.0, True
+    for at, (spec, y, (y64, d), error) in enumerate(zip(specs, values, pairs, ref_error, strict=True)):
+        found = _compare(spec, y, y64, d, error, tolerance, earlier[at] if earlier else None)
         max_error = max(max_error, found.max_error)
+        same = same and not found.differs
         if found.sum_reference2 > 0:
             relative = max(relative, math.sqrt(found.sum_error2 / found.sum_reference2))
         # An integer output has no share to give away: its tolerance is zero.
         allowed = int(_SHARE_OUTSIDE * y.size) if spec.is_float else 0
         if not reason and (found.hard or found.beyond > allowed):
             reason = _wrong(spec, y, y64, found)
-    return Check(not reason, reason, max_error, relative)
+    return Check(not reason, reason, max_error, relative, same)
 
 
 def _compare(
     spec: TensorSpec, y: npt.NDArray[Any], y64: npt.NDArray[Any], d: npt.NDArray[Any] | None, error: float,
-    tolerance: Tolerance,
+    tolerance: Tolerance, earlier: npt.NDArray[Any] | None,
 ) -> _Result:  # fmt: skip
-    """The native pass over one output, large ones in two threads: nothing is measured meanwhile."""
-    half = y.size // 2 if y.size >= _LARGE else 0
-    parts = [(start, stop) for start, stop in ((0, half), (half, y.size)) if stop > start or y.size == 0]
-    flat, expected = y.reshape(-1), y64.reshape(-1)
-    scale = d.reshape(-1) if d is not None else None
+    """The native pass over one output; all arrays are contiguous."""
+    native, code, forbid = _native(), _CODES.index(spec.dtype), tolerance.nonfinite == "forbid"
+    addresses = [array.ctypes.data if array is not None else None for array in (y, earlier, y64, d)]
+    sizes = (spec.itemsize, spec.itemsize, 8, 4)
 
-    def one(part: tuple[int, int]) -> _Result:
-        start, stop = part
+    def one(start: int, stop: int) -> _Result:
         found = _Result()
-        _native().evo_check_output(
-            flat[start:].ctypes.data, _CODES.index(spec.dtype), expected[start:].ctypes.data,
-            scale[start:].ctypes.data if scale is not None else None, stop - start, tolerance.factor, error,
-            tolerance.nonfinite == "forbid", ctypes.byref(found),
-        )  # fmt: skip
+        here = [at + start * size if at is not None else None for at, size in zip(addresses, sizes, strict=True)]
+        native.evo_check_output(
+            here[0], here[1], code, here[2], here[3], stop - start, tolerance.factor, error, forbid, ctypes.byref(found)
+        )
         found.worst += start
         return found
 
-    if len(parts) == 1:
-        return one(parts[0])
-    with ThreadPoolExecutor(len(parts)) as pool:
-        first, second = pool.map(one, parts)
-    worse = max(first, second, key=lambda part: (part.hard > 0, part.beyond > 0, part.max_error))
-    return _Result(
-        first.beyond + second.beyond, first.hard + second.hard, first.nonfinite + second.nonfinite, worse.worst,
-        max(first.max_error, second.max_error), first.sum_error2 + second.sum_error2,
-        first.sum_reference2 + second.sum_reference2,
-    )  # fmt: skip
+    found = _in_parts(y.size, one)
+    whole = max(found, key=lambda part: (part.hard > 0, part.beyond > 0, part.nonfinite > 0, part.max_error))
+    for part in found:
+        if part is not whole:
+            for name in ("beyond", "hard", "nonfinite", "sum_error2", "sum_reference2"):
+                setattr(whole, name, getattr(whole, name) + getattr(part, name))
+            whole.max_error = max(whole.max_error, part.max_error)
+            whole.differs |= part.differs
+    return whole
 
 
 def _wrong(spec: TensorSpec, y: npt.NDArray[Any], y64: npt.NDArray[Any], found: _Result) -> str:
@@ -168,16 +196,26 @@ def poison(outputs: SharedTensors, variant: int) -> None:
 
     Both depend on `variant` (0 or 1): what a kernel leaves unwritten differs between two runs.
     """
+    native = _native()
     for index, (spec, segment) in enumerate(zip(outputs.specs, outputs.segments, strict=True)):
         whole = outputs.bytes_of(index)
         begin = segment.data - segment.start
-        inner = whole[begin : begin + segment.nbytes]
         whole[:begin] = _CANARY[variant]
         whole[begin + segment.nbytes :] = _CANARY[variant]
-        if spec.is_float:
-            inner.view(f"<u{spec.itemsize}")[:] = _FLOAT_POISON[spec.itemsize][variant]
-        else:
-            inner[:] = _INTEGER_POISON[variant]
+        one = _pattern(spec, variant)
+        eight = int.from_bytes(one * (8 // len(one)), "little")
+        at = outputs.address(index)
+
+        def fill(start: int, stop: int, at: int = at, eight: int = eight) -> None:
+            native.evo_fill(at + start, eight, stop - start)
+
+        _in_parts(segment.nbytes, fill)
+
+
+def _pattern(spec: TensorSpec, variant: int) -> bytes:
+    if spec.is_float:
+        return _FLOAT_POISON[spec.itemsize][variant].to_bytes(spec.itemsize, "little")
+    return bytes([_INTEGER_POISON[variant]])
 
 
 def poison_slack(tensors: SharedTensors, variant: int) -> None:
@@ -204,50 +242,74 @@ def damaged_slack(outputs: SharedTensors, variant: int) -> str | None:
 
 def same_bits(first: SharedTensors, second: SharedTensors) -> bool:
     """Whether two output buffers of one signature hold the same bytes, slack left out."""
+    native = _native()
     for index, segment in enumerate(first.segments):
-        if not _native().evo_same_bytes(first.address(index), second.address(index), segment.nbytes):
+        one, other = first.address(index), second.address(index)
+
+        def same(start: int, stop: int, one: int = one, other: int = other) -> bool:
+            return bool(native.evo_same_bytes(one + start, other + start, stop - start))
+
+        if not all(_in_parts(segment.nbytes, same)):
             return False
     return True
 
 
 class Samples:
-    """A secret random sample of one output buffer, poisoned before a timed batch and judged after it."""
+    """A secret random sample of one output buffer, poisoned before a timed batch and judged after it.
+
+    Drawn anew for every batch: a kernel that could learn the places would compute nothing else.
+    """
 
     def __init__(self, outputs: SharedTensors, rng: np.random.Generator) -> None:
         self._outputs = outputs
-        self._chosen: list[npt.NDArray[np.int64]] = []
+        self._places: list[npt.NDArray[np.int64]] = []
         self._offsets: list[npt.NDArray[np.int64]] = []
         for index, spec in enumerate(outputs.specs):
             few = spec.numel <= _SAMPLES
-            chosen = np.arange(spec.numel) if few else rng.integers(0, spec.numel, _SAMPLES, np.int64)
-            places = np.unravel_index(chosen, spec.shape) if spec.shape else ()
-            offsets = np.zeros_like(chosen)
-            for place, step in zip(places, spec.stride, strict=True):
-                offsets += place * step
-            self._chosen.append(chosen)
+            places = np.arange(spec.numel) if few else rng.integers(0, spec.numel, _SAMPLES, np.int64)
+            offsets = _offsets(spec, places)
+            self._places.append(places)
             self._offsets.append(offsets)
-            bits = self._bits(index)
-            bits[offsets] = _FLOAT_POISON[spec.itemsize][0] if spec.is_float else ~bits[offsets]
+            flipped = None if spec.is_float else ~_gathered(outputs.address(index), f"<u{spec.itemsize}", offsets)
+            pattern = _FLOAT_POISON[spec.itemsize][0] if spec.is_float else 0
+            _native().evo_scatter(
+                outputs.address(index), spec.itemsize, offsets.ctypes.data, offsets.size,
+                flipped.ctypes.data if flipped is not None else None, pattern,
+            )  # fmt: skip
 
     def check(self, reference: Reference, tolerance: Tolerance) -> Check:
         """Judges the sampled elements as a whole output is judged."""
         specs = self._outputs.specs
-        values, pairs = [], []
-        arrays = _reference_arrays(specs, reference)
-        for index in range(len(specs)):
-            y64, d = arrays[index]
-            chosen = self._chosen[index]
-            values.append(self._typed(index)[self._offsets[index]])
-            pairs.append((y64.reshape(-1)[chosen], d.reshape(-1)[chosen] if d is not None else None))
+        values: list[npt.NDArray[Any]] = []
+        pairs: list[tuple[npt.NDArray[Any], npt.NDArray[Any] | None]] = []
+        for index, spec in enumerate(specs):
+            places, floats = self._places[index], len([one for one in specs[:index] if one.is_float])
+            kind = numpy_dtype(spec.dtype).str
+            values.append(_gathered(self._outputs.address(index), kind, self._offsets[index]))
+            y64 = _gathered(reference.y64.address(index), "<f8" if spec.is_float else "<i8", places)
+            pairs.append((y64, _gathered(reference.d.address(floats), "<f4", places) if spec.is_float else None))
         found = _judge(specs, values, pairs, reference.ref_error, tolerance)
         if found.passed:
             return found
         return Check(False, f"in a timed batch, at a sampled element: {found.reason}", found.max_error, 0.0)
 
-    def _bits(self, index: int) -> npt.NDArray[Any]:
-        segment, spec = self._outputs.segments[index], self._outputs.specs[index]
-        begin = segment.data - segment.start
-        return self._outputs.bytes_of(index)[begin : begin + segment.nbytes].view(f"<u{spec.itemsize}")
 
-    def _typed(self, index: int) -> npt.NDArray[Any]:
-        return self._bits(index).view(self._outputs.array(index).dtype)
+def _offsets(spec: TensorSpec, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where the elements of these row-major numbers lie, in elements from the start."""
+    offsets, left, dense = np.zeros_like(places), places, 1
+    for size, step in zip(reversed(spec.shape), reversed(spec.stride), strict=True):
+        if step != dense and size > 1:
+            break
+        dense *= size
+    else:
+        return places
+    for size, step in zip(reversed(spec.shape), reversed(spec.stride), strict=True):
+        left, place = np.divmod(left, size)
+        offsets += place * step
+    return offsets
+
+
+def _gathered(address: int, kind: str, offsets: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    values = np.empty(offsets.size, kind)
+    _native().evo_gather(values.ctypes.data, address, values.itemsize, offsets.ctypes.data, offsets.size)
+    return values
