@@ -20,7 +20,16 @@ from torch.utils import _pytree as pytree
 from evoforge.core import Signature
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
 from evoforge.evaluation.tasks import apply_overrides
-from evoforge.evaluation.worker_tensors import TORCH_DTYPES, drawn, max_error, perturbed, plain, spec_of
+from evoforge.evaluation.worker_tensors import (
+    TORCH_DTYPES,
+    add_change,
+    drawn,
+    finish_scale,
+    max_error,
+    perturb,
+    plain,
+    spec_of,
+)
 
 __all__ = ["WorkloadModel", "available_bytes"]
 
@@ -104,30 +113,33 @@ class WorkloadModel:
         """(y64 per output, d per floating output, error of the fp32 reference per output)."""
         specs = self.signature.outputs
         self._stage(f"fp64 reference of workload {self._workload}")
-        doubles = [tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors]
+        doubles = [tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor for tensor in tensors]
         model = self._converted(torch.float64)
-        y64 = self._double(model, doubles)
+        # What is returned as it came must not move with the inputs.
+        places = {tensor.untyped_storage().data_ptr() for tensor in doubles}
+        y64 = [
+            y.clone() if y.untyped_storage().data_ptr() in places else y.contiguous()
+            for y in self._double(model, doubles)
+        ]
         u = 2.0**-53 if any(spec.dtype == "f64" for spec in specs) else 2.0**-24
         rng = np.random.default_rng(seed)
-        # In place throughout: touching fresh pages takes longer than the arithmetic.
-        squares = [torch.zeros_like(y) for y in y64]
-        scratch = [torch.empty_like(y) for y in y64]
+        roots = [torch.zeros(y.shape, dtype=torch.float32) for y, spec in zip(y64, specs, strict=True) if spec.is_float]
+        floats = [at for at, spec in enumerate(specs) if spec.is_float]
         for _ in range(_PERTURBATIONS):
-            moved = self._double(model, [perturbed(tensor, u, rng) for tensor in doubles])
-            for square, y, other, spare, spec in zip(squares, y64, moved, scratch, specs, strict=True):
-                if spec.is_float:
-                    torch.sub(other, y, out=spare)
-                    square.addcmul_(spare, spare)
-        for square, y, spare, spec in zip(squares, y64, scratch, specs, strict=True):
-            if spec.is_float:
-                torch.abs(y, out=spare)
-                square.div_(_PERTURBATIONS).sqrt_().add_(spare, alpha=u).nan_to_num_(nan=0.0, posinf=0.0)
-        d = [square for square, spec in zip(squares, specs, strict=True) if spec.is_float]
+            for double, tensor in zip(doubles, tensors, strict=True):
+                if tensor.is_floating_point():
+                    perturb(double, tensor, u, rng)
+            moved = self._double(model, doubles)
+            for root, at in zip(roots, floats, strict=True):
+                add_change(root, moved[at], y64[at])
+            del moved
+        for root, at in zip(roots, floats, strict=True):
+            finish_scale(root, y64[at], _PERTURBATIONS, u)
         errors = [
             max_error(result, y) if spec.is_float else 0.0
             for result, y, spec in zip(self.outputs(tensors, "fp32"), y64, specs, strict=True)
         ]
-        return y64, d, errors
+        return y64, roots, errors
 
     @contextlib.contextmanager
     def blamed(self, what: str) -> Iterator[None]:
