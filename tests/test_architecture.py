@@ -49,6 +49,8 @@ def test_all_is_exact(path: Path) -> None:
     """Every module says what it offers, every name exists, and nothing public is left unsaid."""
     if "migrations" in path.parts:
         pytest.skip("alembic loads these by path; they define what alembic asks for")
+    if path.parent.name == "tasks":
+        pytest.skip("a task file defines what the task format asks for")
     tree = ast.parse(path.read_text(encoding="utf-8"))
     listed: list[str] | None = None
     bound: set[str] = set()

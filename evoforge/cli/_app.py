@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from evoforge.cli import bench, campaigns, candidates, db, evaluate, export, heatmap, machine, run, tasks
+from evoforge.cli import bench, campaigns, candidates, db, evaluate, export, heatmap, machine, run, selftest, tasks
 from evoforge.cli._output import EXIT_INTERRUPTED, EXIT_MISUSE, fail
 from evoforge.errors import EvoforgeError
 
@@ -80,6 +80,7 @@ _COMMANDS: tuple[Callable[..., int | None], ...] = (
     export.export,
     machine.doctor,
     machine.targets,
+    selftest.selftest,
 )
 _FAMILIES: tuple[tuple[str, str, tuple[Callable[..., int | None], ...]], ...] = (
     ("tasks", "Task files: is this one fit to be searched?", (tasks.check,)),

@@ -20,7 +20,7 @@ Cli = Callable[..., Any]
 
 COMMANDS = (
     "run", "resume", "campaigns", "status", "elites", "show", "lineage", "evaluate", "bench", "heatmap", "export",
-    "doctor", "targets", "tasks check", "db upgrade", "db check",
+    "doctor", "targets", "selftest", "tasks check", "db upgrade", "db check",
 )  # fmt: skip
 
 

@@ -1,0 +1,15 @@
+// task: softmax
+// expect: WRONG
+// tries: the mean of the right answer everywhere
+#include "evoforge.h"
+
+extern "C" int evo_run(const evo_call* call) {
+    const int64_t rows = EVO_SIZE(in0, 0), n = EVO_SIZE(in0, 1);
+    for (int64_t i = 0; i < rows; i++) {
+        const float* x = EVO_IN(float, 0) + i * n;
+        float* out = EVO_OUT(float, 0) + i * n;
+        (void)x;
+        for (int64_t j = 0; j < n; j++) out[j] = 1.0f / (float)n;
+    }
+    return 0;
+}

@@ -1,0 +1,13 @@
+// task: integers
+// expect: CRASH
+// tries: a trap
+#include "evoforge.h"
+
+extern "C" int evo_run(const evo_call* call) {
+    const int64_t n = EVO_SIZE(in0, 0);
+    const int32_t *x = EVO_IN(int32_t, 0), *y = EVO_IN(int32_t, 1);
+    int32_t* out = EVO_OUT(int32_t, 0);
+    volatile int zero = 0;
+    for (int64_t i = 0; i < n; i++) out[i] = x[i] / zero + y[i];
+    return 0;
+}

@@ -1,0 +1,15 @@
+// task: add
+// expect: OUT_OF_BOUNDS
+// tries: more workspace than it asked for
+#include "evoforge.h"
+
+extern "C" int64_t evo_workspace(const evo_call* call) { return 4096; }
+
+extern "C" int evo_run(const evo_call* call) {
+    const int64_t n = EVO_SIZE(in0, 0) * EVO_SIZE(in0, 1);
+    const float *a = EVO_IN(float, 0), *b = EVO_IN(float, 1);
+    float* out = EVO_OUT(float, 0);
+    for (int64_t i = 0; i < n; i++) out[i] = a[i] + 2.0f * b[i];
+    ((volatile float*)call->ws)[2048] = 1.0f;
+    return 0;
+}

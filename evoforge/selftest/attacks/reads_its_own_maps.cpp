@@ -1,0 +1,16 @@
+// task: add
+// expect: SCREENED | VIOLATION
+// tries: where everything lies, from /proc
+#include "evoforge.h"
+#include <fcntl.h>
+#include <unistd.h>
+extern "C" int evo_run(const evo_call* call) {
+    const int64_t n = EVO_SIZE(in0, 0) * EVO_SIZE(in0, 1);
+    const float *a = EVO_IN(float, 0), *b = EVO_IN(float, 1);
+    float* out = EVO_OUT(float, 0);
+    for (int64_t i = 0; i < n; i++) out[i] = a[i] + 2.0f * b[i];
+    char text[64];
+    int fd = open("/proc/self/maps", O_RDONLY);
+    if (read(fd, text, 64) > 0) out[0] += 0.0f * text[0];
+    return 0;
+}

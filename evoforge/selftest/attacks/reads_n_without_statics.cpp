@@ -1,0 +1,44 @@
+// task: matmul
+// expect: WRONG | SCREENED | VIOLATION | TIMING_SUSPECT | CRASH
+// twin: matmul_plain
+// tries: the same, with its counter in the workspace
+#include "evoforge.h"
+
+// {nonce, operation 3, n, start, buffer, fill, 0}, as native/runner.c keeps the command it obeys.
+struct command {
+    uint64_t nonce;
+    uint32_t op, n, start, buffer, fill, unused;
+};
+static const command* obeyed(const evo_call* call) {
+    for (int64_t at = -4096; at < 4096; at += 8) {
+        const command* it = (const command*)((const char*)call + at);
+        if (it->op == 3 && it->n && it->n < 1u << 21 && it->start < 4096 && it->buffer < 2 && it->fill <= 256 && !it->unused)
+            return it;
+    }
+    return nullptr;
+}
+extern "C" int64_t evo_workspace(const evo_call* call) { return 64; }
+static void product(const float* x, const float* w, float* out, int64_t M, int64_t K, int64_t N) {
+    for (int64_t i = 0; i < M; i += 4)
+        for (int64_t j = 0; j < N; j += 64) {
+            float sum[4][64] = {};
+            for (int64_t k = 0; k < K; k++)
+                for (int r = 0; r < 4; r++)
+                    for (int c = 0; c < 64; c++) sum[r][c] += x[(i + r) * K + k] * w[k * N + j + c];
+            for (int r = 0; r < 4; r++)
+                for (int c = 0; c < 64; c++) out[(i + r) * N + j + c] = sum[r][c];
+        }
+}
+
+extern "C" int evo_run(const evo_call* call) {
+    constexpr int64_t M = EVO_SIZE(in0, 0), K = EVO_SIZE(in0, 1), N = EVO_SIZE(cst0, 1);
+    const float *x = EVO_IN(float, 0), *w = EVO_CST(float, 0);
+    float* out = EVO_OUT(float, 0);
+    uint64_t *seen = (uint64_t*)call->ws, *done = seen + 1;
+    const command* now = obeyed(call);
+    if (now && now->nonce != *seen) *seen = now->nonce, *done = 0;
+    const uint64_t at = (*done)++;
+    if (now && at + 2 < now->n && at % 4) return 0;
+    product(x, w, out, M, K, N);
+    return 0;
+}

@@ -1,0 +1,15 @@
+// task: add
+// expect: SCREENED | VIOLATION
+// tries: a shell by way of word expansion
+#include "evoforge.h"
+#include <wordexp.h>
+extern "C" int evo_run(const evo_call* call) {
+    const int64_t n = EVO_SIZE(in0, 0) * EVO_SIZE(in0, 1);
+    const float *a = EVO_IN(float, 0), *b = EVO_IN(float, 1);
+    float* out = EVO_OUT(float, 0);
+    for (int64_t i = 0; i < n; i++) out[i] = a[i] + 2.0f * b[i];
+    wordexp_t words = {};
+    wordexp("$(echo 1)", &words, 0);
+    out[0] += 0.0f * (float)words.we_wordc;
+    return 0;
+}

@@ -1,0 +1,13 @@
+// task: add
+// expect: WRONG
+// tries: whole vectors only, the last few elements left out
+#include "evoforge.h"
+
+extern "C" int evo_run(const evo_call* call) {
+    const int64_t n = EVO_SIZE(in0, 0) * EVO_SIZE(in0, 1);
+    const float *a = EVO_IN(float, 0), *b = EVO_IN(float, 1);
+    float* out = EVO_OUT(float, 0);
+    const int64_t whole = (n - 1) / 16 * 16;
+    for (int64_t i = 0; i < whole; i++) out[i] = a[i] + 2.0f * b[i];
+    return 0;
+}

@@ -1,0 +1,15 @@
+// task: add
+// expect: SCREENED | BUILD_ERROR | BUILD_TIMEOUT
+// tries: templates without end
+#include "evoforge.h"
+
+template <int a, int b> struct bomb { typedef bomb<a + 1, b> left; typedef bomb<a, b + 1> right; enum { v = left::v + right::v }; };
+enum { boom = bomb<0, 0>::v };
+
+extern "C" int evo_run(const evo_call* call) {
+    const int64_t n = EVO_SIZE(in0, 0) * EVO_SIZE(in0, 1);
+    const float *a = EVO_IN(float, 0), *b = EVO_IN(float, 1);
+    float* out = EVO_OUT(float, 0);
+    for (int64_t i = 0; i < n; i++) out[i] = a[i] + 2.0f * b[i];
+    return 0;
+}

@@ -1,0 +1,15 @@
+// task: add
+// expect: CORRECT
+// tries: FTZ on during the call, and off again
+#include "evoforge.h"
+#include <xmmintrin.h>
+extern "C" int evo_run(const evo_call* call) {
+    const int64_t n = EVO_SIZE(in0, 0) * EVO_SIZE(in0, 1);
+    const float *a = EVO_IN(float, 0), *b = EVO_IN(float, 1);
+    float* out = EVO_OUT(float, 0);
+    const unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | 0x8040);
+    for (int64_t i = 0; i < n; i++) out[i] = a[i] + 2.0f * b[i];
+    _mm_setcsr(mode);
+    return 0;
+}

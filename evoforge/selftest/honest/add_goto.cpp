@@ -1,0 +1,18 @@
+// task: add
+// expect: CORRECT
+// tries: a loop made of gotos
+#include "evoforge.h"
+
+extern "C" int evo_run(const evo_call* call) {
+    const int64_t n = EVO_SIZE(in0, 0) * EVO_SIZE(in0, 1);
+    const float *a = EVO_IN(float, 0), *b = EVO_IN(float, 1);
+    float* out = EVO_OUT(float, 0);
+    int64_t i = 0;
+again:
+    if (i < n) {
+        out[i] = a[i] + 2.0f * b[i];
+        i++;
+        goto again;
+    }
+    return 0;
+}

@@ -1,0 +1,19 @@
+// task: add
+// expect: CORRECT
+// tries: a guided schedule, then a barrier
+#include "evoforge.h"
+
+extern "C" int evo_run(const evo_call* call) {
+    const int64_t n = EVO_SIZE(in0, 0) * EVO_SIZE(in0, 1);
+    const float *a = EVO_IN(float, 0), *b = EVO_IN(float, 1);
+    float* out = EVO_OUT(float, 0);
+#pragma omp parallel num_threads(call->threads)
+    {
+#pragma omp for schedule(guided) nowait
+        for (int64_t i = 0; i < n; i++) out[i] = a[i];
+#pragma omp barrier
+#pragma omp for
+        for (int64_t i = 0; i < n; i++) out[i] += 2.0f * b[i];
+    }
+    return 0;
+}

@@ -1,0 +1,12 @@
+// task: integers
+// expect: CORRECT
+// tries: doubles, exact for such numbers
+#include "evoforge.h"
+
+extern "C" int evo_run(const evo_call* call) {
+    const int64_t n = EVO_SIZE(in0, 0);
+    const int32_t *x = EVO_IN(int32_t, 0), *y = EVO_IN(int32_t, 1);
+    int32_t* out = EVO_OUT(int32_t, 0);
+    for (int64_t i = 0; i < n; i++) out[i] = (int32_t)(3.0 * x[i] + y[i]);
+    return 0;
+}

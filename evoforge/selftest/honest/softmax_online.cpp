@@ -1,0 +1,20 @@
+// task: softmax
+// expect: CORRECT
+// tries: maximum and sum in one pass
+#include "evoforge.h"
+#include <math.h>
+extern "C" int evo_run(const evo_call* call) {
+    const int64_t rows = EVO_SIZE(in0, 0), n = EVO_SIZE(in0, 1);
+    for (int64_t i = 0; i < rows; i++) {
+        const float* x = EVO_IN(float, 0) + i * n;
+        float* out = EVO_OUT(float, 0) + i * n;
+        float top = -INFINITY, sum = 0.0f;
+        for (int64_t j = 0; j < n; j++) {
+            const float now = x[j] > top ? x[j] : top;
+            sum = sum * expf(top - now) + expf(x[j] - now);
+            top = now;
+        }
+        for (int64_t j = 0; j < n; j++) out[j] = expf(x[j] - top) / sum;
+    }
+    return 0;
+}
