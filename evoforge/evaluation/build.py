@@ -246,7 +246,8 @@ def native_program(name: str, *flags: str, shared: bool = False) -> Path:
     compiler = find_compiler()
     source = native_dir() / name
     version = compiler_version(compiler)
-    key = _digest(_PROTOCOL, version, _cpu_digest(), source.read_text(encoding="utf-8"), *flags, str(shared))
+    texts = [path.read_text(encoding="utf-8") for path in (source, *sorted(native_dir().glob("*.h")))]
+    key = _digest(_PROTOCOL, version, _cpu_digest(), *texts, *flags, str(shared))
     home = _folder("native") / f"{source.stem}-{key[:24]}{'.so' if shared else ''}"
     if home.exists():
         return home

@@ -235,6 +235,8 @@ class Runner:
             return KernelFault(Status.VIOLATION, "closed the result channel")
         if code == -signal.SIGKILL:
             return self._fault(Status.OUT_OF_MEMORY, "killed by the system, most likely for want of memory")
+        if code == -signal.SIGSYS:
+            return self._fault(Status.VIOLATION, "killed for a system call, which a kernel may not make")
         if code < 0:
             return self._fault(Status.CRASH, f"killed by {signal.Signals(-code).name}")
         if loading:
@@ -264,6 +266,7 @@ def _environment(threads: int) -> dict[str, str]:
     return kept | {
         "LC_ALL": "C",
         "OMP_NUM_THREADS": str(threads),
+        "OMP_THREAD_LIMIT": str(threads),
         "OMP_DYNAMIC": "FALSE",
         "MALLOC_MMAP_MAX_": "0",
         "MALLOC_TRIM_THRESHOLD_": str(1 << 40),

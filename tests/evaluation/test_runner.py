@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,13 +40,13 @@ def start(
     builder: Builder, kernel: Callable[[str], str], add_signature: Signature, add_sets: list[SharedTensors],
     add_outputs: Outputs,
 ) -> Callable[..., Runner]:  # fmt: skip
-    def started(library: str | Path, sandbox: str = "basic", timeout_s: float = 10.0) -> Runner:
+    def started(library: str | Path, sandbox: str = "basic", timeout_s: float = 10.0, threads: int = 1) -> Runner:
         path = library
         if isinstance(library, str):
             path = builder.build(kernel(library), {"CHUNK": 16}, add_signature).library_path or Path()
         return Runner(
-            Path(path), add_signature, constants=None, sets=add_sets, outputs=add_outputs, threads=1, sandbox=sandbox,
-            timeout_s=timeout_s,
+            Path(path), add_signature, constants=None, sets=add_sets, outputs=add_outputs, threads=threads,
+            sandbox=sandbox, timeout_s=timeout_s,
         )  # fmt: skip
 
     return started
@@ -181,36 +184,170 @@ def test_what_the_screen_stops_is_stopped_again(
     assert caught.value.status is status
 
 
-def test_the_sandbox_denies_processes_sockets_and_writing(
-    start: Callable[..., Runner], tmp_path: Path, add_outputs: Outputs
+SYSTEM = """
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static void ignore(int) {}
+extern "C" int evo_run(const evo_call* call) {
+    float* out = EVO_OUT(float, 0);
+    (void)ignore, (void)out;
+"""
+CALLS = [
+    "fork();",
+    "vfork();",
+    "syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);",
+    'execl("/bin/true", "true", nullptr);',
+    "socket(AF_INET, SOCK_STREAM, 0);",
+    "ptrace(PTRACE_TRACEME, 0, 0, 0);",
+    "kill(-1, SIGKILL);",
+    "syscall(SYS_tgkill, 1 << 20, 1 << 20, 0);",
+    "signal(SIGSEGV, ignore);",
+    "mprotect((void*)((long)evo_run & -4096L), 4096, PROT_READ | PROT_WRITE | PROT_EXEC);",
+    "mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);",
+    'memfd_create("x", 0);',
+    "for (int fd = 3; fd < 1024; fd++) write(fd, out, 264);",
+    "char x; for (int fd = 3; fd < 1024; fd++) read(fd, &x, 1);",
+    "prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0);",
+    "setsid();",
+    "unshare(CLONE_NEWUSER);",
+    'mkdir("/tmp/x", 0700);',
+    'chmod("/", 0777);',
+    "timer_t t; timer_create(CLOCK_MONOTONIC, nullptr, &t);",
+]
+
+
+@pytest.mark.parametrize("sandbox", ["basic", "strict"])
+@pytest.mark.parametrize("call", CALLS)
+def test_what_only_an_attack_does_ends_the_process(
+    start: Callable[..., Runner], tmp_path: Path, call: str, sandbox: str
+) -> None:
+    library = unscreened(tmp_path, HEAD + SYSTEM + call + " return 0; }")
+    with pytest.raises(KernelFault, match="which a kernel may not") as caught, start(library, sandbox) as runner:
+        runner.run(1, 0, timeout_s=2.0)
+    assert caught.value.status is Status.VIOLATION
+
+
+@pytest.mark.parametrize("sandbox", ["basic", "strict"])
+def test_files_cannot_be_opened(
+    start: Callable[..., Runner], tmp_path: Path, add_outputs: Outputs, sandbox: str
 ) -> None:
     target = tmp_path / "written"
     text = f"""
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/ptrace.h>
-#include <sys/socket.h>
-#include <unistd.h>
-extern "C" int evo_run(const evo_call* call) {{
-    float* out = EVO_OUT(float, 0);
     int at = 0;
-#define TRY(call) do {{ errno = 0; long got = (call); out[at++] = got < 0 ? errno : 0; }} while (0)
-    TRY(fork());
-    TRY(socket(AF_INET, SOCK_STREAM, 0));
+#define TRY(call) do {{ errno = 0; out[at++] = (call) < 0 ? errno : 0; }} while (0)
     TRY(open("{target}", O_WRONLY | O_CREAT, 0600));
-    TRY(execl("/bin/true", "true", nullptr));
-    TRY(ptrace(PTRACE_TRACEME, 0, 0, 0));
-    TRY(kill(getppid(), 0));
+    TRY(open("/etc/passwd", O_RDONLY));
     TRY(open("/proc/self/mem", O_RDWR));
+    TRY(open("/proc/self/maps", O_RDONLY));
     return 0;
 }}
 """
-    library = unscreened(tmp_path, HEAD + text)
-    with start(library) as runner:
+    with start(unscreened(tmp_path, HEAD + SYSTEM + text), sandbox) as runner:
         runner.run(1, 0)
-    assert (add_outputs[0].array(0)[0, :7] != 0).all()
+    assert (add_outputs[0].array(0)[0, :4] != 0).all()
     assert not target.exists()
+
+
+THREADS = """
+#include <atomic>
+#include <future>
+#include <memory>
+#include <pthread.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+extern "C" int evo_run(const evo_call* call) {
+    float* out = EVO_OUT(float, 0);
+"""
+JOINED = {
+    "std::thread": "std::vector<std::thread> all; for (int i = 0; i < 5; i++) all.emplace_back([=] { out[i] = 7; });"
+    "for (auto& one : all) one.join();",
+    "async": "std::vector<std::future<void>> all;"
+    "for (int i = 0; i < 5; i++) all.push_back(std::async(std::launch::async, [=] { out[i] = 7; }));"
+    "for (auto& one : all) one.get();",
+    "pthread_exit": "pthread_t one; pthread_create(&one, nullptr,"
+    "[](void* x) -> void* { for (int i = 0; i < 5; i++) ((float*)x)[i] = 7; pthread_exit(x); }, out);"
+    "pthread_join(one, nullptr);",
+    "OpenMP": '_Pragma("omp parallel for num_threads(4)") for (int i = 0; i < 5; i++) out[i] = 7;',
+    "tasks": '_Pragma("omp parallel") _Pragma("omp single") for (int i = 0; i < 5; i++)'
+    ' _Pragma("omp task") out[i] = 7;',
+}
+LEFT = {
+    "detached": "std::thread([=] { for (volatile long x = 0; x < 1000000000; x++) {} out[0] = 1; }).detach();",
+    "forgotten": "new std::thread([=] { volatile long x = 0; while (x >= 0) x++; });",
+    "pthread": "pthread_t one; pthread_create(&one, nullptr,"
+    "[](void* x) -> void* { for (volatile long i = 0; i >= 0; i++) {} return x; }, nullptr);",
+    "bomb": "for (int i = 0; i < 10000; i++) { pthread_t one;"
+    "pthread_create(&one, nullptr, [](void*) -> void* { for (;;) sleep(9); return nullptr; }, nullptr); }",
+}
+
+
+@pytest.mark.parametrize("sandbox", ["basic", "strict"])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("how", JOINED)
+def test_threads_that_end_in_time_are_fine(
+    start: Callable[..., Runner], tmp_path: Path, add_outputs: Outputs, how: str, threads: int, sandbox: str
+) -> None:
+    library = unscreened(tmp_path, HEAD + THREADS + JOINED[how] + "return 0; }")
+    with start(library, sandbox, threads=threads) as runner:
+        for n in (1, 40):
+            add_outputs[0].array(0)[...] = 0
+            runner.run(n, 0)
+            assert (add_outputs[0].array(0)[0, :5] == 7).all()
+
+
+@pytest.mark.parametrize("sandbox", ["basic", "strict"])
+@pytest.mark.parametrize("how", LEFT)
+def test_a_thread_that_outlives_its_batch_is_caught(
+    start: Callable[..., Runner], tmp_path: Path, how: str, sandbox: str
+) -> None:
+    text = '_Pragma("omp parallel for") for (int i = 0; i < 5; i++) out[i] = 7;' + LEFT[how]
+    library = unscreened(tmp_path, HEAD + THREADS + text + "return 0; }")
+    with pytest.raises(KernelFault) as caught, start(library, sandbox, threads=3) as runner:
+        runner.run(1, 0, timeout_s=2.0 if how == "bomb" else 10.0)
+    assert caught.value.status is Status.VIOLATION or (how == "bomb" and caught.value.status is Status.TIMEOUT)
+    assert "outlives" in caught.value.reason or how == "bomb"
+
+
+AS_NOBODY = """
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_an_unprivileged_user_reaches_the_same_level(
+    start: Callable[..., Runner], builder: Builder, kernel: Callable[[str], str], add_signature: Signature,
+) -> None:  # fmt: skip
+    with start("add", "strict") as runner:
+        reached = runner.sandbox_level
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        cache = Path(folder)
+        library = shutil.copy(builder.build(kernel("add"), {"CHUNK": 16}, add_signature).library_path or "", cache)
+        for path in (cache, Path(library)):
+            os.chown(path, 65534, 65534)
+        then = "assert runner.run(2, 0) > 0; print(runner.sandbox_level)"
+        script = JUDGE.format(
+            signature=add_signature.to_json(), library=library, sandbox="strict", then=then, first=AS_NOBODY
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=False,
+            env={**os.environ, "EVOFORGE_CACHE": folder, "HOME": folder},
+        )  # fmt: skip
+    assert done.stdout.split()[1:] == [reached], done.stderr
 
 
 def test_what_a_kernel_prints_changes_nothing(start: Callable[..., Runner], add_outputs: Outputs) -> None:
@@ -276,6 +413,7 @@ from pathlib import Path
 from evoforge.core import Signature
 from evoforge.evaluation.runner import Runner
 from evoforge.evaluation.shared import SharedTensors
+{first}
 s = Signature.from_json({signature!r})
 def begin():
     global runner
@@ -299,7 +437,7 @@ def test_a_runner_dies_with_the_judge(
 ) -> None:
     library = builder.build(kernel("endless_loop"), {}, add_signature).library_path
     then = "runner.run(1, 0, timeout_s=60)" if when == "in a call" else "sys.stdin.read()"
-    script = JUDGE.format(signature=add_signature.to_json(), library=str(library), sandbox=sandbox, then=then)
+    script = JUDGE.format(signature=add_signature.to_json(), library=str(library), sandbox=sandbox, then=then, first="")
     judge = subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0
     )
@@ -307,9 +445,8 @@ def test_a_runner_dies_with_the_judge(
     assert judge.stdout is not None
     with judge.stdin, judge.stdout:
         pid = int(judge.stdout.readline())
-        assert becomes(pid, "T" if when == "stopped" else "R")
         group = members(pid)
-        assert group
+        assert becomes(group[-1], "T" if when == "stopped" else "R")
         judge.send_signal(signal.SIGKILL)
         judge.wait()
     deadline = time.monotonic() + 2
@@ -325,4 +462,4 @@ def members(leader: int) -> list[int]:
         with contextlib.suppress(OSError):
             if int(path.read_text().rpartition(")")[2].split()[2]) == leader:
                 found.append(int(path.parent.name))
-    return found
+    return sorted(found)
