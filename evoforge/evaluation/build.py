@@ -44,7 +44,7 @@ _COMPILE = (
 # Linking is a step of its own with these flags only: what a kernel's text asks for by pragma, or a
 # caller by extra flags, never makes gcc add the start-up file that turns on FTZ/DAZ in the loader.
 _LINK = ("-shared", "-fopenmp", "-Wl,-z,relro,-z,now,-z,noexecstack")
-_PROTOCOL = "2"
+_PROTOCOL = "3"
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Built:
     """What came of one build. The paths are None unless `status` is CORRECT (it built).
 
     `log` is what the compiler said, at most about 4 kB, free of paths of this machine. `text_hash`
-    is the sha256 of the object's code: equal for texts that compile to the same thing.
+    is the sha256 of the object's code: equal for texts that compile to the same thing. `stateful` says
+    why its calls may remember earlier ones; empty if they cannot (see `ElfObject.memory`).
     """
 
     status: Status
@@ -62,6 +63,7 @@ class Built:
     log: str = ""
     seconds: float = 0.0
     text_hash: str = ""
+    stateful: str = ""
 
 
 class Builder:
@@ -160,7 +162,8 @@ class Builder:
         if failed:
             return failed
         try:
-            text_hash = ElfObject((work / "kernel.o").read_bytes()).text_hash()
+            elf = ElfObject((work / "kernel.o").read_bytes())
+            text_hash, stateful = elf.text_hash(), elf.memory()
             refused = screen_object(work / "kernel.o") if screen else None
         except (OSError, ValueError) as error:
             return Built(Status.BUILD_ERROR, f"the compiler's object cannot be read: {error}")
@@ -168,7 +171,11 @@ class Builder:
             return Built(Status.SCREENED, refused, text_hash=text_hash)
         failed = self._run([*_LINK, "-o", "kernel.so", "kernel.o", "-lm"], work, deadline)
         return failed or Built(
-            Status.CORRECT, object_path=work / "kernel.o", library_path=work / "kernel.so", text_hash=text_hash
+            Status.CORRECT,
+            object_path=work / "kernel.o",
+            library_path=work / "kernel.so",
+            text_hash=text_hash,
+            stateful=stateful,
         )
 
     def _run(self, arguments: list[str], work: Path, deadline: float) -> Built | None:
@@ -342,6 +349,7 @@ def _store(built: Built, work: Path, home: Path) -> Built:
         if path.name not in ("kernel.o", "kernel.so") or built.status is not Status.CORRECT:
             path.unlink()
     row = {"status": built.status, "reason": built.reason, "log": built.log, "text_hash": built.text_hash}
+    row["stateful"] = built.stateful
     (work / "built.json").write_text(json.dumps(row), encoding="utf-8")
     with contextlib.suppress(OSError):
         work.rename(home)
@@ -353,7 +361,9 @@ def _load(home: Path) -> Built | None:
         row = json.loads((home / "built.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    built = Built(Status(row["status"]), row["reason"], log=row["log"], text_hash=row["text_hash"])
+    built = Built(
+        Status(row["status"]), row["reason"], log=row["log"], text_hash=row["text_hash"], stateful=row["stateful"]
+    )
     if built.status is not Status.CORRECT:
         return built
     return replace(built, object_path=home / "kernel.o", library_path=home / "kernel.so")

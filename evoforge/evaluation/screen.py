@@ -27,14 +27,15 @@ _LOAD_TIME = re.compile(r"^\.(preinit_array|init_array|fini_array|ctors|dtors|in
 _IFUNC = 10
 _UNDEFINED = 0
 
-# Code loaded or made at run time; processes, threads of its own, signals, leaving early; files, sockets, the
+# Code loaded or made at run time; processes, threads that nobody joins, signals, leaving early; files, sockets, the
 # environment; clocks, since a kernel has no use for the time.
 _FORBIDDEN = """
     dlopen dlsym dlvsym dlmopen dladdr dladdr1 dlinfo dl_iterate_phdr mprotect pkey_mprotect mremap memfd_create mmap
     mmap64 munmap shm_open shm_unlink shmat shmget _r_debug
     fork vfork _Fork clone clone3 system popen pclose ptrace process_vm_readv process_vm_writev syscall prctl wait
     waitpid wait3 wait4 kill killpg raise tgkill signal sigaction sigprocmask pthread_sigmask sigaltstack sigqueue
-    bsd_signal sysv_signal __sysv_signal pthread_create pthread_kill pthread_atfork thrd_create exit _exit _Exit
+    bsd_signal sysv_signal __sysv_signal pthread_detach pthread_attr_setdetachstate pthread_kill pthread_atfork
+    thrd_create thrd_detach exit _exit _Exit
     quick_exit at_quick_exit atexit on_exit __cxa_thread_atexit_impl daemon setsid setpriority nice sched_setaffinity
     sched_setscheduler pthread_setaffinity_np setrlimit setrlimit64 prlimit prlimit64 alarm setitimer timer_create
     open open64 openat openat64 __open_2 __open64_2 creat creat64 fopen fopen64 freopen freopen64 fdopen tmpfile
@@ -45,9 +46,38 @@ _FORBIDDEN = """
     secure_getenv setenv putenv environ __environ _environ readlink realpath getcwd chdir mount unshare setns chroot
     clock clock_gettime clock_nanosleep gettimeofday time nanosleep usleep sleep timespec_get omp_get_wtime
 """
+
+# What a kernel can call that surely remembers nothing: arithmetic, memory it was given, OpenMP, failing.
+_FORGETFUL = re.compile(
+    r"""mem(cpy|set|move|cmp|chr)|__mem\w+_chk|str(len|cmp|ncmp)|bcmp|abort|__assert_fail|__stack_chk_fail
+    |omp_get_(num_threads|thread_num|max_threads|num_procs|level|active_level|team_size|ancestor_thread_num)
+    |omp_in_parallel|GOMP_(?!critical_name)\w+|_GLOBAL_OFFSET_TABLE_|_Unwind_Resume|__gxx_personality_v0
+    |_Z(St)?9terminatev|_ZSt\d+__throw_\w+|__cxa_(begin_catch|end_catch|pure_virtual|call_terminate)
+    |_ZGV\w+|__(add|sub|mul|div|neg|fix|float|ext|trunc|cmp|udiv|umod|mod|pow)\w*[sdxth][fi]\w*
+    |(a?(sin|cos|tan)h?|atan2|sincos|exp|exp2|exp10|expm1|log|log2|log10|log1p|logb|ilogb|pow|sqrt|cbrt|hypot|erfc?
+    |[tl]gamma|j[01n]|y[01n]|floor|ceil|trunc|round|rint|nearbyint|ll?rint|ll?round|roundeven|fmod|remainder|remquo
+    |fma|fmax|fmin|fdim|fabs|copysign|nextafter|nexttoward|frexp|ldexp|scalbl?n|modf|nan|significand|drem)[fl]?
+    |__\w+_finite|_ZGV[bcde][NM]\w+""",
+    re.X,
+)
+_WRITABLE, _ALLOCATED, _EXECUTABLE = 1, 2, 4
+_COMMON = 0xFFF2
+_RELRO = re.compile(
+    r"^\.data\.rel\.ro(\.|$)|^\.data\.rel\.local\.DW\.ref\.__gxx_personality_v0$|^\.(tm_clone_table|eh_frame)$"
+)
 _FORBIDDEN_NAMES = frozenset(_FORBIDDEN.split())
-_FORBIDDEN_PREFIXES = ("exec", "posix_spawn", "_dl_", "__libc_", "inotify_", "_ZNSt6thread", "_ZNSt6chrono", "io_uring")
-_FORBIDDEN_PARTS = ("basic_fstream", "basic_ifstream", "basic_ofstream", "basic_filebuf", "10filesystem", "St5async")
+_ALLOWED_NAMES = frozenset(["__libc_single_threaded"])  # std::shared_ptr reads it
+_FORBIDDEN_PREFIXES = (
+    "exec",
+    "posix_spawn",
+    "_dl_",
+    "__libc_",
+    "inotify_",
+    "_ZNSt6thread6detach",
+    "_ZNSt6chrono",
+    "io_uring",
+)
+_FORBIDDEN_PARTS = ("basic_fstream", "basic_ifstream", "basic_ofstream", "basic_filebuf", "10filesystem")
 
 
 def screen_source(source: str) -> str | None:
@@ -90,6 +120,8 @@ def screen_object(path: Path) -> str | None:
                 f"code that runs when the library is loaded or unloaded (section {section.name}): "
                 "no constructors, no static objects that need one (<iostream> brings one)"
             )
+        if section.flags & _WRITABLE and section.flags & _EXECUTABLE:
+            return f"code that can be written to (section {section.name})"
     for symbol in elf.symbols:
         if symbol.kind == _IFUNC:
             return f"an indirect function ({symbol.name}) is resolved at load time"
@@ -102,6 +134,8 @@ def screen_object(path: Path) -> str | None:
 
 def _forbidden(name: str) -> bool:
     bare = name.partition("@")[0]
+    if bare in _ALLOWED_NAMES:
+        return False
     if bare in _FORBIDDEN_NAMES or bare.startswith(_FORBIDDEN_PREFIXES):
         return True
     return any(part in bare for part in _FORBIDDEN_PARTS)
@@ -164,7 +198,25 @@ class ElfObject:
 
     def code(self) -> list[bytes]:
         """The contents of the executable sections, in file order."""
-        return [self.bytes_of(section) for section in self.sections if section.flags & 4]
+        return [self.bytes_of(section) for section in self.sections if section.flags & _EXECUTABLE]
+
+    def memory(self) -> str:
+        """Why calls of this code may remember earlier ones: what it can write to that outlives a call.
+
+        Empty if nothing: no writable static data, and no library but libm, mem* and OpenMP. Work done
+        with such code cannot depend on how often, when or on what it was called before, unless it
+        forges a pointer.
+        """
+        for section in self.sections:
+            writable = section.flags & _WRITABLE and section.flags & _ALLOCATED
+            if writable and section.size and not _RELRO.match(section.name):
+                return f"writable static data (section {section.name})"
+        for symbol in self.symbols:
+            if symbol.section == _COMMON:
+                return f"writable static data ({symbol.name})"
+            if symbol.section == _UNDEFINED and symbol.name and not _FORGETFUL.fullmatch(symbol.name):
+                return f"calls {symbol.name}"
+        return ""
 
     def text_hash(self) -> str:
         """sha256 over the executable sections and read-only data: equal for sources that compile alike.
@@ -175,7 +227,7 @@ class ElfObject:
         for section in self.sections:
             name = section.name
             relocates = name.startswith((".rela.text", ".rela.rodata"))
-            if section.flags & 4 or name.startswith(".rodata") or relocates:
+            if section.flags & _EXECUTABLE or name.startswith(".rodata") or relocates:
                 digest.update(f"{name}\0{section.size}\0".encode())
                 digest.update(self.bytes_of(section))
         return digest.hexdigest()

@@ -69,6 +69,9 @@ def test_text_that_reads_other_files_is_refused(text: str) -> None:
         "#include <cmath>\n#include <cstring>\n#include <vector>\n#include <algorithm>\n"
         "int run(float* x, int n) { std::vector<float> y(n); std::sort(y.begin(), y.end()); memcpy(x, y.data(), 4 * n);"
         "\n#pragma omp parallel for\nfor (int i = 0; i < n; i++) x[i] = expf(sinf(x[i]));\nreturn 0; }",
+        "#include <thread>\n#include <future>\n#include <pthread.h>\nint run(pthread_t* t, void* (*f)(void*)) {\n"
+        "std::thread one([] {}); one.join(); pthread_create(t, 0, f, 0); pthread_join(*t, 0);\n"
+        "return std::async(std::launch::async, [] { return 1; }).get(); }",
         # 0f 05 inside a constant is not a system call
         "long run() { return 0x050f11223344; }",
         "static int counter; int run() { return counter++; }",
@@ -107,10 +110,8 @@ def test_honest_objects_pass(tmp_path: Path, text: str) -> None:
         ("#include <sys/mman.h>\nint run(void* p) { return mprotect(p, 4096, 7); }", "mprotect"),
         ("#include <signal.h>\nvoid run() { signal(11, SIG_IGN); }", "signal"),
         ("#include <thread>\nvoid run() { std::thread t([] {}); t.detach(); }", "thread"),
-        (
-            "#include <pthread.h>\nvoid run(pthread_t* t, void* (*f)(void*)) { pthread_create(t, 0, f, 0); }",
-            "pthread_create",
-        ),
+        ("#include <pthread.h>\nvoid run(pthread_t t) { pthread_detach(t); }", "pthread_detach"),
+        (r'asm(".section .both,\"awx\"\n nop\n .text"); int run() { return 0; }', ".both"),
         ("#include <time.h>\nlong run() { timespec t; clock_gettime(1, &t); return t.tv_nsec; }", "clock_gettime"),
         (
             "#include <chrono>\nlong run() { return std::chrono::steady_clock::now().time_since_epoch().count(); }",
@@ -140,3 +141,36 @@ def test_the_text_hash_follows_the_code_and_not_the_words(tmp_path: Path) -> Non
     plain = hashed('extern "C" float run(float x) { float y = x * 3; return y + 1; }')
     assert hashed('// why\nextern "C" float run(float value)\n{ float z = value * 3;\n return 1 + z; }') == plain
     assert hashed('extern "C" float run(float x) { float y = x * 3; return y + 2; }') != plain
+
+
+REMEMBERS = {
+    "static int calls; int run() { return calls++; }": ".bss",
+    "int calls = 3; int run() { return calls++; }": ".data",
+    "thread_local int calls; int run() { return calls++; }": ".tbss",
+    "int* run() { static int x = 1; return &x; }": ".data",
+    "#include <vector>\nfloat run(int n) { std::vector<float> x(n); return x[0]; }": "_Znwm",
+    "#include <cstdlib>\nvoid* run() { return malloc(9); }": "malloc",
+    "#include <cstdlib>\nint run() { return rand(); }": "rand",
+    '#include <cstdio>\nint run() { return puts("x"); }': "puts",
+    "#include <thread>\nvoid run() { std::thread([] {}).join(); }": "calls",
+}
+FORGETS = [
+    "void run(int* x) {\n#pragma omp critical\n*x += 1;\n}",
+    "static const float table[3] = {1, 2, 3}; float run(int i) { return table[i]; }",
+    'const char* const names[] = {"a", "b"}; const char* run(int i) { return names[i]; }',
+    "struct A { virtual int f() { return 1; } }; struct B : A { int f() override { return 2; } };\n"
+    "int run(A* a) { B b; return a->f() + b.f(); }",
+    "#include <cmath>\n#include <cstring>\nvoid run(double* x, float* y, int n) { memset(x, 0, n); memmove(x, y, n);\n"
+    "x[0] = std::exp(x[1]) + std::pow(x[2], x[3]) + std::erf(x[4]) + std::lgamma(x[5]); y[0] = std::tanh(y[1]); }",
+    "void run(float* x, int n) {\n#pragma omp parallel for schedule(dynamic)\nfor (int i = 0; i < n; i++) x[i] = i; }",
+]
+
+
+@pytest.mark.parametrize(("text", "named"), REMEMBERS.items())
+def test_code_that_may_remember_is_told(tmp_path: Path, text: str, named: str) -> None:
+    assert named in ElfObject(compiled(tmp_path, text).read_bytes()).memory()
+
+
+@pytest.mark.parametrize("text", FORGETS)
+def test_code_that_cannot_remember_is_told(tmp_path: Path, text: str) -> None:
+    assert ElfObject(compiled(tmp_path, text).read_bytes()).memory() == ""
