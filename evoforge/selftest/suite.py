@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from evoforge.core import Evaluation, Status, Target
-from evoforge.errors import EvoforgeError, UsageError
+from evoforge.errors import EvoforgeError, UsageError, WorkerError
 from evoforge.evaluation.judge import Judge
 from evoforge.evaluation.runner import LEVELS
 from evoforge.evaluation.tasks import load_task
@@ -160,8 +160,9 @@ def _judged(judge: Judge, fixture: Fixture) -> tuple[Evaluation, float | None]:
     gain = math.inf
     for _ in range(_GAIN_TRIES):  # a gain must show every time: noise does not
         twin = judge.confirm(_twin_of(fixture).candidate, {}, processes=_PROCESSES)
-        if twin.status is Status.CORRECT:
-            gain = min(gain, _gain(found, twin))
+        if twin.status is not Status.CORRECT:
+            raise WorkerError(f"expected its twin {fixture.twin} to be CORRECT, it is {twin.status}: {twin.reason}")
+        gain = min(gain, _gain(found, twin))
         if gain < _GAIN:
             break
         again = judge.confirm(fixture.candidate, {}, processes=_PROCESSES)
