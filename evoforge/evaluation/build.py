@@ -1,12 +1,14 @@
 """From a kernel's text to a screened, linked library, cached by content.
 
-The compiler reads untrusted text: it runs under limits, in an empty folder of its own, with a
-scrubbed environment, and nothing of the text ever reaches a shell.
+The compiler reads untrusted text: it runs under limits, without network, sees its own installation
+and an empty folder of its own and nothing else, has a scrubbed environment, and nothing of the text
+ever reaches a shell.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -35,6 +37,7 @@ __all__ = ["BUILD_TIMEOUT_S", "Builder", "Built", "native_program"]
 BUILD_TIMEOUT_S = 30.0
 _MEMORY_BYTES = 4 << 30
 _FILE_BYTES = 64 << 20
+_MIN_FREE_BYTES = 1 << 20
 _LOG_BYTES = 4096
 _KEPT_BUILDS = 6000
 _COMPILE = (
@@ -44,6 +47,9 @@ _COMPILE = (
 # Linking is a step of its own with these flags only: what a kernel's text asks for by pragma, or a
 # caller by extra flags, never makes gcc add the start-up file that turns on FTZ/DAZ in the loader.
 _LINK = ("-shared", "-fopenmp", "-Wl,-z,relro,-z,now,-z,noexecstack")
+_TOOLCHAIN = tuple(
+    map(Path, ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/ld.so.preload", "/dev/urandom"))
+)
 _PROTOCOL = "3"
 
 
@@ -81,7 +87,7 @@ class Builder:
         self._busy = busy or BusyClock()
         self._objects = _folder("objects")
         self._header_lock = threading.Lock()
-        self._launch: Path | None = None
+        self._launch = native_program("launch.c")
         _prune(self._objects)
 
     def build(
@@ -139,15 +145,22 @@ class Builder:
     def _make(
         self, home: Path, source: str, flags: list[str], defines: list[str], *, screen: bool, timeout_s: float
     ) -> Built:
-        home.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix="tmp-", dir=self._objects))
+        work: Path | None = None
         try:
+            home.parent.mkdir(parents=True, exist_ok=True)
+            work = Path(tempfile.mkdtemp(prefix="tmp-", dir=self._objects))
             built = self._compile(work, source, flags, defines, screen, timeout_s)
             if built.status not in (Status.BUILD_TIMEOUT, Status.HARNESS_ERROR):
                 built = _store(built, work, home)
             return built
+        except OSError as error:
+            return Built(
+                Status.HARNESS_ERROR,
+                f"expected to build below {cache_dir()}, got: {error.strerror}; make room there, or set EVOFORGE_CACHE",
+            )
         finally:
-            shutil.rmtree(work, ignore_errors=True)
+            if work is not None:
+                shutil.rmtree(work, ignore_errors=True)
 
     def _compile(
         self, work: Path, source: str, flags: list[str], defines: list[str], screen: bool, timeout_s: float
@@ -180,14 +193,12 @@ class Builder:
 
     def _run(self, arguments: list[str], work: Path, deadline: float) -> Built | None:
         """Runs the compiler in `work`; None when it succeeded."""
-        if self._launch is None:
-            self._launch = native_program("launch.c")
         limits = ["-t", str(int(2 * BUILD_TIMEOUT_S)), "-m", str(_MEMORY_BYTES), "-f", str(_FILE_BYTES)]
         own = str(work)
         environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "HOME": own, "TMPDIR": own}
         with (work / "log").open("w+b") as log:
             process = spawn(
-                [self._launch, *limits, "--", self._compiler, *arguments],
+                [self._launch, *limits, *self._walls(work, arguments), "--", self._compiler, *arguments],
                 cwd=work, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
             try:
@@ -202,9 +213,22 @@ class Builder:
             return None
         if code == -signal.SIGXCPU:
             return Built(Status.BUILD_TIMEOUT, "the compiler used up its processor time", log=text)
-        if code in (125, 126) or "No space left on device" in text:
+        if "No space left on device" in text or shutil.disk_usage(work).free < _MIN_FREE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if code in (125, 126):
             return Built(Status.HARNESS_ERROR, f"the compiler could not work: {_first_error(text)}", log=text)
         return Built(Status.BUILD_ERROR, _first_error(text) or f"the compiler ended with status {code}", log=text)
+
+    def _walls(self, work: Path, arguments: Sequence[str]) -> list[str]:
+        """The compiler reads its own installation, evoforge's headers and its folder, where it writes."""
+        if self.sandbox == "none":
+            return []
+        compiler = Path(self._compiler)
+        home = compiler.resolve().parent.parent
+        headers = {Path(given).parent for given in arguments if given.startswith("/")}
+        reads = {*_TOOLCHAIN, compiler, home, include_dir(), cache_dir() / "headers", *headers} - {Path("/")}
+        allowed = [text for path in sorted(reads) for text in ("-r", str(path))]
+        return ["-s", *allowed, "-w", "/dev/null", "-w", str(work)]
 
     def _precompiled(self, flags: list[str], timeout_s: float) -> Path:
         """The header to include first (``-include``'s, else evoforge.h), beside which its .gch lies."""

@@ -1,30 +1,12 @@
 // The system calls of a kernel. Two filters: one for as long as its library loads, then a narrower one for good.
 // Calls that libraries try and can do without get an error; what only an attack does ends the process.
 #pragma once
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
 #include <sys/mman.h>
 
-#include "sandbox.h"
+#include "filter.h"
 
-#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
-#define RETURN(what) BPF_STMT(BPF_RET | BPF_K, what)
-#define ALLOW RETURN(SECCOMP_RET_ALLOW)
-#define ERROR(number) RETURN(SECCOMP_RET_ERRNO | (number))
-#define TRAP RETURN(SECCOMP_RET_TRAP)
-#define IF_CALL(number, lines) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, lines)
-#define PERMIT(number) IF_CALL(number, 1), ALLOW
-#define REFUSE(number, error) IF_CALL(number, 1), ERROR(error)
-#define IF_EQUAL(value) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1)
-#define IF_ANY(bits) BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, 0, 1)
 // 32 and 33, which pthread_create sets up for itself.
 #define IF_SIGNAL_OF_LIBC BPF_STMT(BPF_ALU | BPF_OR | BPF_K, 1), IF_EQUAL(33)
-#define START                                                                       \
-    LOAD(arch), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0),       \
-        RETURN(SECCOMP_RET_KILL_PROCESS), LOAD(nr)
-
 // What threads, the allocator and the end of a process need.
 #define EVERYDAY                                                                                              \
     PERMIT(SYS_futex), PERMIT(SYS_munmap), PERMIT(SYS_madvise), PERMIT(SYS_brk), PERMIT(SYS_sched_yield),     \
@@ -39,16 +21,6 @@
         IF_CALL(SYS_rt_sigaction, 5), LOAD(args[0]), IF_SIGNAL_OF_LIBC, ALLOW, TRAP,                           \
         IF_CALL(SYS_prlimit64, 4), LOAD(args[2]), IF_EQUAL(0), ALLOW, TRAP,                                   \
         IF_CALL(SYS_tgkill, 4), LOAD(args[0]), IF_EQUAL((uint32_t)getpid()), ALLOW, TRAP
-
-enum {
-    OTHER_SPACES = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID |
-                   CLONE_NEWNET | CLONE_VFORK | CLONE_PTRACE,
-};
-
-static int set_filter(struct sock_filter* lines, size_t bytes) {
-    struct sock_fprog program = {bytes / sizeof *lines, lines};
-    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
-}
 
 static int filter_for_loading(void) {
     const uint32_t writing = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_APPEND | (O_TMPFILE & ~O_DIRECTORY);

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
+import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +13,7 @@ import pytest
 from evoforge.core import Signature, Status, Target
 from evoforge.errors import MissingToolError, UsageError
 from evoforge.evaluation.build import Builder, native_program
+from evoforge.evaluation.sandbox import reached_layers
 from evoforge.evaluation.screen import ElfObject
 from evoforge.paths import cache_dir
 
@@ -100,6 +104,48 @@ def test_a_compiler_that_does_not_end_is_stopped(builder: Builder) -> None:
 def test_a_gigabyte_object_is_stopped(builder: Builder) -> None:
     built = builder.build(HEAD + "extern char big[]; char big[1 << 30] = {1, 2, 3};", {}, None)
     assert built.status is Status.BUILD_ERROR
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '_Pragma("GCC dependency \\"/etc/passwd\\"")',
+        'asm(".inc" "bin \\"/etc/passwd\\"");',
+        'asm(".inc" "lude \\"/etc/passwd\\"");',
+        'static_assert(__has_include("/etc/passwd"));',
+        'static_assert(__has_include("/root/../etc/passwd"));',
+    ],
+)
+def test_the_compiler_reads_nothing_else(builder: Builder, text: str) -> None:
+    if "landlock" not in reached_layers():
+        pytest.skip("needs landlock")
+    assert builder.build(HEAD + text, {}, None).status in (Status.BUILD_ERROR, Status.SCREENED)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small disk")
+def test_a_full_disk_is_said_and_nothing_is_kept(
+    one_thread: Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, builder: Builder
+) -> None:
+    builder.build(HEAD, {}, None)  # the header and the launcher are in the cache now
+    monkeypatch.delenv("EVOFORGE_CACHE")
+    monkeypatch.setenv("EVOFORGE_CACHE", str(tmp_path))
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", str(tmp_path)], check=False).returncode:
+        pytest.skip("needs leave to mount")
+    try:
+        small = Builder(one_thread)
+        assert small.build(HEAD, {}, None).status is Status.CORRECT
+        filler = tmp_path / "filler"
+        with filler.open("wb") as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(1 << 16))
+        built = small.build(HEAD + "int x;", {}, None)
+        assert built.status is Status.HARNESS_ERROR
+        assert "EVOFORGE_CACHE" in built.reason
+        filler.unlink()
+        assert small.build(HEAD + "int x;", {}, None).status is Status.CORRECT
+        assert not list((tmp_path / "objects").glob("tmp-*"))
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
 def test_parallel_builds_of_one_text_agree(builder: Builder, add_signature: Signature) -> None:
