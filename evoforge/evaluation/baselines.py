@@ -12,6 +12,7 @@ from evoforge.core import Task
 from evoforge.errors import WorkerError
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.material import Material
+from evoforge.evaluation.priority import prioritise
 from evoforge.evaluation.timing import Stopwatch
 from evoforge.evaluation.worker import BaselineWorker
 
@@ -89,6 +90,7 @@ class Baselines:
         """
         if (side, workload) in self._watches:
             return self._watches[side, workload]
+        prioritise(self._workers[side].pid)
         batches = _SideBatches(
             self._workers[side], workload, len(self._materials[workload].ring), self._busy, self._rng
         )
@@ -124,6 +126,11 @@ class _SideBatches:
         self._n_sets = n_sets
         self._busy = busy
         self._rng = rng
+
+    most = 1 << 20
+
+    def brief(self) -> None:
+        """torch is trusted to work."""
 
     def batch(self, n: int, expected_s: float) -> float:
         with self._busy.working():

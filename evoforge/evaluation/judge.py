@@ -11,7 +11,6 @@ import contextlib
 import math
 import secrets
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -23,11 +22,12 @@ from evoforge.evaluation.admission import Admission, admit
 from evoforge.evaluation.baselines import SIDES, Baselines
 from evoforge.evaluation.build import Builder, Built
 from evoforge.evaluation.busy import BusyClock
+from evoforge.evaluation.comparison import Comparison, judged
 from evoforge.evaluation.material import Known, draw_known, make_material, widen_pool
-from evoforge.evaluation.runner import LEVELS
-from evoforge.evaluation.targets import device_lock
-from evoforge.evaluation.timing import PAUSE_S, paired_block, t_half_width
-from evoforge.evaluation.trial import Stand, Trial, build_all, describe
+from evoforge.evaluation.priority import measuring
+from evoforge.evaluation.runner import LEVELS, KernelFault
+from evoforge.evaluation.timing import paired_block, t_half_width
+from evoforge.evaluation.trial import Stand, Trial, build_all, describe, duel
 from evoforge.evaluation.worker import ReferenceWorker
 
 __all__ = ["Judge"]
@@ -185,13 +185,10 @@ class Judge:
         if which == "compiled" and state != "ready":
             raise UsageError(f"expected torch.compile to work, as baseline: compiled asks for, got {state}; use eager")
         sides = [side for side in SIDES if self._baselines.has(side)]
-        with device_lock(self.target):
+        with measuring(self.target):
             for name in self._stand.materials:
                 watches = {side: self._baselines.stopwatch(side, name) for side in sides}
-                rows, last = [], None
-                for _ in range(blocks):
-                    times, last = paired_block(watches, self._rng, last)
-                    rows.append(times)
+                rows = [paired_block(watches, self._rng) for _ in range(blocks)]
                 medians: dict[str, float | None] = dict.fromkeys(SIDES)
                 before = self.baseline_ms.get(name, {})
                 for side in sides:
@@ -247,6 +244,34 @@ class Judge:
             lambda trial: trial.thorough(processes, blocks_per_process, sides), unseen=True
         )
 
+    def compare(
+        self, first: tuple[Candidate, Params], second: tuple[Candidate, Params], *, processes: int = 7, blocks: int = 3
+    ) -> Comparison:
+        """Whether the first kernel is FAST, SLOW or the SAME beside the second, on all workloads.
+
+        Each of `processes` times both start afresh and take turns, every block timing each of them
+        twice, so that the noise of this task on this machine is measured in the same breath.
+
+        Raises:
+            UsageError: one of them is not correct.
+        """
+        trials = [Trial(self._stand, candidate, params, Kind.TRIAL) for candidate, params in (first, second)]
+        for trial in trials:
+            found = trial.run(lambda one: one.verdict(Status.UNMEASURED))
+            if found.status is not Status.UNMEASURED:
+                raise UsageError(
+                    f"expected two correct kernels, {found.candidate[:12]} is {found.status}: {found.reason}"
+                )
+        ratios, noise = [], []
+        try:
+            for _ in range(processes):
+                ratio, itself = duel(self._stand, trials[0], trials[1], blocks)
+                ratios.append(ratio)
+                noise.append(itself)
+        except KernelFault as fault:
+            raise UsageError(f"expected two correct kernels, one ended {fault.status}: {fault.reason}") from None
+        return judged(ratios, noise)
+
     def aa_margin(self) -> float:
         """Noise of this task on this machine: the log2 half-width of a 95% interval of A against A.
 
@@ -254,16 +279,14 @@ class Judge:
         the worst workload counts.
         """
         widths = []
-        with device_lock(self.target):
+        with measuring(self.target):
             for name in self._stand.materials:
                 watch = self._baselines.stopwatch(self.baseline[name], name)
                 groups = []
                 for _ in range(_AA_GROUPS):
                     ratios = []
                     for _ in range(2):
-                        time.sleep(PAUSE_S)
                         first = watch.batch_ms()
-                        time.sleep(PAUSE_S)
                         ratios.append(math.log2(first / watch.batch_ms()))
                     groups.append(statistics.median(ratios))
                 widths.append(t_half_width(groups))

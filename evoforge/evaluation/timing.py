@@ -2,14 +2,18 @@
 
 time = (T(n) − T₀) / n, with T₀ the median round trip of an empty batch, n random and the batch 10 ms
 or longer. The slope (T(2n) − T(n)) / n is not used: a kernel that can read n dawdles in the short
-batch and looks six times faster than it is. That T(2n)/2n agrees with T(n)/n is a check of its own.
+batch and looks six times faster than it is. Two checks of their own: T(2n)/2n agrees with T(n)/n, and
+a batch so brief that the kernel meets no input twice, with its scratch memory wiped before, does not
+take longer per call than a long one.
+
+No pause is needed between the processes that take turns: whoever has answered is stopped (SIGSTOP), so
+an OpenMP pool that still spins slows nobody down. (Left running, it makes the next batch 2.4× slower.)
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -18,7 +22,7 @@ import numpy as np
 from evoforge.core import Signature
 
 __all__ = [
-    "PAUSE_S",
+    "BRIEF_LOG2",
     "Batches",
     "Stopwatch",
     "paired_block",
@@ -28,20 +32,30 @@ __all__ = [
     "t_lower",
 ]
 
-PAUSE_S = 0.010
-"""Between batches of different processes: an OpenMP pool that still spins makes the next one 2.4× slower."""
+BRIEF_LOG2 = 0.32
+"""25%: far above noise that strikes in several fresh processes in a row, far below what skipping must gain."""
 
 _BATCH_S = 0.010
+_WAKE_S = 100e-6
 _MAX_CALLS = 1 << 20
 _EMPTIES = 7
-_AGREE_LOG2 = 0.32  # 25%: far above noise that strikes six times in a row, far below what dawdling must gain
 _AGREE_TRIES = 6
+_BRIEF_TRIES = 5
 _RING_SETS = 64
 _RING_BYTES = 1 << 30
 
 
 class Batches(Protocol):
-    """Something that runs n calls and says how many seconds that took, by the judge's clock."""
+    """Something that runs n calls and says how many seconds that took, by the judge's clock.
+
+    `most` is the most calls that it takes at once. `brief` is (calls, seconds) of a batch in which the
+    kernel meets no input twice and finds its scratch memory wiped; None where there is no such thing.
+    """
+
+    @property
+    def most(self) -> int: ...
+
+    def brief(self) -> tuple[int, float] | None: ...
 
     def batch(self, n: int, expected_s: float) -> float: ...
 
@@ -70,9 +84,9 @@ class Stopwatch:
         while True:
             spent = self._net(n)
             self._call_s = max(spent / n, 1e-9)
-            if spent >= _BATCH_S / 4 or n >= _MAX_CALLS:
+            if spent >= _BATCH_S / 4 or n >= self._most:
                 return
-            n = min(_MAX_CALLS, max(2 * n, min(16 * n, math.ceil(_BATCH_S / 3 / self._call_s))))
+            n = min(self._most, max(2 * n, min(16 * n, math.ceil(_BATCH_S / 3 / self._call_s))))
 
     def batch_ms(self) -> float:
         """Milliseconds per call of one batch of at least 10 ms and a random number of calls."""
@@ -81,60 +95,72 @@ class Stopwatch:
             n = self._calls()
             spent = self._net(n)
             self._call_s = max(spent / n, 1e-9)
-            if spent >= _BATCH_S or n >= _MAX_CALLS:
+            if spent >= _BATCH_S or n >= self._most:
                 break
         return max(spent / n * 1e3, 1e-9)
 
     def agrees(self) -> bool:
-        """Whether twice the calls take twice the time; noise gets several chances, a cheat none.
+        """Whether twice the calls take twice the time, where so many are taken at once.
+
+        Noise gets several chances, a cheat none.
 
         Noise errs in both directions. A kernel that is slower, or faster, in long batches errs in one.
         """
         gaps: list[float] = []
         for _ in range(_AGREE_TRIES):
             n = self._calls()
+            if 2 * n > self._most:
+                return True
             single, double = self._net(n) / n, self._net(2 * n) / (2 * n)
             gaps.append(math.log2(double / single))
-            if abs(gaps[-1]) <= _AGREE_LOG2 or gaps[-1] * gaps[0] < 0:
+            if abs(gaps[-1]) <= BRIEF_LOG2 or gaps[-1] * gaps[0] < 0:
                 return True
         return False
 
+    def gap(self) -> float:
+        """log2 of the latest time per call over that in a brief batch; far below 0, calls were skipped.
+
+        What waking threads may cost is taken off the brief batch, so a kernel of microseconds is not
+        suspected, and not seen through either. Noise makes a brief batch longer, never shorter: the
+        largest of several tries counts. 0 where there is no brief batch.
+        """
+        largest = -math.inf
+        for _ in range(_BRIEF_TRIES):
+            brief = self._side.brief()
+            if brief is None:
+                return 0.0
+            calls, seconds = brief
+            gap = math.log2(self._call_s * calls / max(seconds - self._overhead_s - _WAKE_S, 1e-9))
+            largest = max(largest, gap)
+            if largest >= -BRIEF_LOG2:
+                break
+        return largest
+
+    @property
+    def _most(self) -> int:
+        return min(_MAX_CALLS, self._side.most)
+
     def _calls(self) -> int:
         wanted = _BATCH_S / self._call_s * self._rng.uniform(1.05, 1.4)
-        return int(min(_MAX_CALLS, max(1, math.ceil(wanted))))
+        return int(min(self._most, max(1, math.ceil(wanted))))
 
     def _net(self, n: int) -> float:
         return max(self._side.batch(n, n * self._call_s) - self._overhead_s, 1e-9)
 
 
-def paired_block(
-    sides: Mapping[str, Stopwatch], rng: np.random.Generator, last: str | None = None
-) -> tuple[dict[str, float], str]:
-    """One batch of every side, in random order, with a pause wherever the process changes.
-
-    Args:
-        last: the side that ran before this block; None pauses before the first one too.
-
-    Returns:
-        Milliseconds per call by side, and the side that ran last.
-    """
-    times: dict[str, float] = {}
-    for name in rng.permutation(sorted(sides)):
-        if name != last:
-            time.sleep(PAUSE_S)
-        times[str(name)] = sides[str(name)].batch_ms()
-        last = str(name)
-    assert last is not None
-    return times, last
+def paired_block(sides: Mapping[str, Stopwatch], rng: np.random.Generator) -> dict[str, float]:
+    """Milliseconds per call of one batch of every side, in random order."""
+    return {str(name): sides[str(name)].batch_ms() for name in rng.permutation(sorted(sides))}
 
 
 def ring_size(signature: Signature, l2_total_bytes: int) -> int:
-    """How many input sets a warm measurement rotates through: eight times the L2, at least 2.
+    """How many input sets a warm measurement rotates through: eight times the L2, at least 3.
 
-    At most 64, and no more than 1 GiB in all.
+    At most 64, and no more than 1 GiB in all. Three, so that an output buffer, of which there are two,
+    never holds the answer for the set that comes next.
     """
     size = max(signature.input_bytes, 1)
-    return max(2, min(math.ceil(8 * l2_total_bytes / size), _RING_SETS, _RING_BYTES // size))
+    return max(3, min(math.ceil(8 * l2_total_bytes / size), _RING_SETS, _RING_BYTES // size))
 
 
 def t_lower(values: Sequence[float], confidence: float = 0.95) -> float:

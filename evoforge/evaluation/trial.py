@@ -18,19 +18,22 @@ from evoforge.evaluation.baselines import SIDES, Baselines
 from evoforge.evaluation.build import Builder, Built
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.material import Known, Material
+from evoforge.evaluation.priority import measuring, prioritise
 from evoforge.evaluation.runner import KernelFault, Runner
 from evoforge.evaluation.shared import SharedTensors
-from evoforge.evaluation.targets import device_lock
-from evoforge.evaluation.timing import PAUSE_S, Stopwatch, paired_block, significantly_below
-from evoforge.evaluation.verify import SampledBatches, WrongOutput, verify
+from evoforge.evaluation.timing import BRIEF_LOG2, Batches, Stopwatch, paired_block, significantly_below
+from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput, verify
 
-__all__ = ["Stand", "Trial", "build_all", "describe"]
+__all__ = ["Stand", "Trial", "build_all", "describe", "duel"]
 
 _BEYOND_BOUND = 1.15
 _HOPELESS_LOG2 = 3.0
 _LIMIT_FACTOR = 100.0
 _MAX_LIMIT_S = 120.0
 _TRIAL_TIMING_S = 8.0
+_GAP_PROCESSES = 5
+Watches = dict[str, dict[str, Stopwatch]]
+"""Per workload, the stopwatches of ``candidate`` and of the sides that it is timed beside."""
 
 
 @dataclass
@@ -61,6 +64,12 @@ class Stand:
     def limit_s(self, material: Material) -> float:
         """How long one call may take."""
         return min(max(self.call_limit_s, _LIMIT_FACTOR * material.eager_s), _MAX_LIMIT_S)
+
+    def timed_runner(self, built: Built, material: Material) -> Runner:
+        """A fresh process with this kernel and the timing ring, ahead of other work."""
+        runner = self.runner(built, material, material.ring)
+        prioritise(runner.pid)
+        return runner
 
     def runner(self, built: Built, material: Material, sets: Sequence[SharedTensors]) -> Runner:
         """A fresh process with this kernel."""
@@ -148,16 +157,18 @@ class Trial:
     def quick(self, blocks: int, prune_below: float | None, wanted_facts: bool) -> Evaluation:
         """Paired blocks in one process against the baseline, then facts (see `Judge.trial`)."""
         pruned = False
-        with self._stage("time"), device_lock(self._stand.target), ExitStack() as stack:
+        with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
             began = time.perf_counter()
             watches = self._watches(stack, {name: [self._stand.baseline[name]] for name in self._built})
-            last: dict[str, str | None] = dict.fromkeys(self._built)
             for _ in range(blocks):
-                self._block(watches, last, process=0)
+                self._block(watches, process=0)
                 pruned = prune_below is not None and self._is_below(prune_below)
                 if pruned or time.perf_counter() - began > _TRIAL_TIMING_S:
                     break
             suspect = "" if pruned else self._disagreement(watches)
+            gaps = [_gap(watches)]
+        if not pruned and not suspect:
+            suspect = self._skipped(gaps)
         if suspect:
             return self.verdict(Status.TIMING_SUSPECT, suspect)
         if pruned:
@@ -170,16 +181,18 @@ class Trial:
         That twice the calls take twice the time is checked in one of them, which one being secret.
         """
         doubted = int(self._stand.rng.integers(processes))
+        gaps = []
         for process in range(processes):
-            with self._stage("time"), device_lock(self._stand.target), ExitStack() as stack:
+            with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
                 watches = self._watches(stack, {name: self._sides(name, sides) for name in self._built})
-                last: dict[str, str | None] = dict.fromkeys(self._built)
                 for _ in range(blocks):
-                    self._block(watches, last, process)
+                    self._block(watches, process)
                 suspect = self._disagreement(watches) if process == doubted else ""
+                gaps.append(_gap(watches))
             if suspect:
                 return self.verdict(Status.TIMING_SUSPECT, suspect)
-        return self._judged(False)
+        suspect = self._skipped(gaps)
+        return self.verdict(Status.TIMING_SUSPECT, suspect) if suspect else self._judged(False)
 
     def verdict(self, status: Status, reason: str = "") -> Evaluation:
         """The evaluation as it stands; timings go with the statuses that carry them."""
@@ -215,34 +228,58 @@ class Trial:
         wanted = {self._stand.baseline[name] if side == "baseline" else side for side in sides}
         return [side for side in SIDES if side in wanted and self._stand.baselines.has(side)]
 
-    def _watches(self, stack: ExitStack, sides: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Stopwatch]]:
+    def _watches(self, stack: ExitStack, sides: Mapping[str, Sequence[str]]) -> Watches:
         """Per workload a fresh runner's stopwatch, and those of the baselines, all calibrated."""
         stand = self._stand
-        watches: dict[str, dict[str, Stopwatch]] = {}
-        for name, built in self._built.items():
-            material = stand.materials[name]
+        watches: Watches = {}
+        for name in self._built:
             watches[name] = {side: stand.baselines.stopwatch(side, name) for side in sides[name]}
-            time.sleep(PAUSE_S)
-            runner = stack.enter_context(stand.runner(built, material, material.ring))
-            batches = SampledBatches(runner, material, stand.task.tolerance, stand.rng, limit_s=stand.limit_s(material))
-            watches[name]["candidate"] = Stopwatch(batches, stand.rng)
-            watches[name]["candidate"].calibrate()
+            watches[name]["candidate"] = self.watch(stack, name)
         return watches
 
-    def _block(self, watches: Mapping[str, Mapping[str, Stopwatch]], last: dict[str, str | None], process: int) -> None:
+    def watch(self, stack: ExitStack, name: str) -> Stopwatch:
+        """A calibrated stopwatch over a fresh process; a kernel that keeps state gets one per batch."""
+        stand, material, built = self._stand, self._stand.materials[name], self._built[name]
+        tolerance, limit_s = stand.task.tolerance, stand.limit_s(material)
+        batches: Batches
+        if built.stateful:
+            self._flags.add("stateful")
+            batches = FreshBatches(lambda: stand.timed_runner(built, material), material, tolerance, limit_s=limit_s)
+        else:
+            runner = stack.enter_context(stand.timed_runner(built, material))
+            batches = SampledBatches(runner, material, tolerance, stand.rng, limit_s=limit_s)
+        watch = Stopwatch(batches, stand.rng)
+        watch.calibrate()
+        return watch
+
+    def _block(self, watches: Watches, process: int) -> None:
         for name, sides in watches.items():
-            before = last[name] if len(watches) == 1 else None
-            times, last[name] = paired_block(sides, self._stand.rng, before)
+            times = paired_block(sides, self._stand.rng)
             block = Block(process, times["candidate"], times.get("eager"), times.get("compiled"))
             self._rows[name].append(block)
 
-    def _disagreement(self, watches: Mapping[str, Mapping[str, Stopwatch]]) -> str:
+    def _disagreement(self, watches: Watches) -> str:
         """Why the times cannot be believed; empty when they can."""
-        time.sleep(PAUSE_S)
         for name, sides in watches.items():
             if not sides["candidate"].agrees():
                 return f"workload {name}: twice the calls do not take twice the time"
         return ""
+
+    def _skipped(self, gaps: list[float]) -> str:
+        """Why a kernel is taken to skip calls or to keep answers; empty when it does not.
+
+        In one process noise can look like it. So it must look like it in several fresh ones, every time.
+        """
+        while max(gaps) < -BRIEF_LOG2 and len(gaps) < _GAP_PROCESSES:
+            with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
+                watches = self._watches(stack, {name: [] for name in self._built})
+                for sides in watches.values():
+                    sides["candidate"].batch_ms()
+                gaps.append(_gap(watches))
+        if max(gaps) >= -BRIEF_LOG2:
+            return ""
+        times = 2 ** -max(gaps)
+        return f"a call takes {times:.2g} times as long where no input comes twice and nothing can have been kept"
 
     def _is_below(self, threshold: float) -> bool:
         """Whether the blocks' mean log2 ratios over the workloads are below `threshold` beyond doubt."""
@@ -282,3 +319,35 @@ class Trial:
             yield
         finally:
             self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - began
+
+
+def _gap(watches: Watches) -> float:
+    """The worst `Stopwatch.gap` of the candidate over the workloads."""
+    return min(sides["candidate"].gap() for sides in watches.values())
+
+
+def duel(stand: Stand, first: Trial, second: Trial, blocks: int) -> tuple[float, float]:
+    """(log2(second / first), log2 of the noise) from one fresh process of each, both verified before.
+
+    Every block has two batches of each, in random order; medians over the blocks, means over the
+    workloads. The noise is the first of a pair of batches over the second, averaged over both kernels.
+
+    Raises:
+        KernelFault: one of them failed.
+    """
+    ratios, noise = [], []
+    with measuring(stand.target), ExitStack() as stack:
+        for name in stand.materials:
+            order = stand.rng.permutation(2)
+            made = {int(one): (first, second)[one].watch(stack, name) for one in order}
+            logs: list[list[tuple[float, float]]] = [[], []]
+            for _ in range(blocks):
+                times: list[list[float]] = [[], []]
+                for one in map(int, stand.rng.permutation([0, 0, 1, 1])):
+                    times[one].append(math.log2(made[one].batch_ms()))
+                for one in (0, 1):
+                    logs[one].append((times[one][0], times[one][1]))
+            pairs = list(zip(*logs, strict=True))
+            ratios.append(statistics.median(statistics.fmean(b) - statistics.fmean(a) for a, b in pairs))
+            noise.append(statistics.median((a[0] - a[1] + b[0] - b[1]) / 2 for a, b in pairs))
+    return statistics.fmean(ratios), statistics.fmean(noise)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from evoforge.evaluation.material import Known, Material
 from evoforge.evaluation.runner import KernelFault, Runner
 from evoforge.evaluation.shared import SharedTensors
 
-__all__ = ["SampledBatches", "Verified", "WrongOutput", "verify"]
+__all__ = ["FreshBatches", "SampledBatches", "Verified", "WrongOutput", "verify"]
 
 _FILLS = (0xFF, 0x3F)  # as float32: NaN, and 0.747
 
@@ -76,7 +76,12 @@ class WrongOutput(KernelFault):
 
 
 class SampledBatches:
-    """A runner over the timing ring whose every batch is verified at secret random elements."""
+    """A runner over the timing ring whose every batch is verified at secret random elements.
+
+    Both output buffers are poisoned as a whole first: what an earlier process left in them is gone.
+    """
+
+    most = 1 << 20
 
     def __init__(
         self, runner: Runner, material: Material, tolerance: Tolerance, rng: np.random.Generator, *, limit_s: float
@@ -86,9 +91,17 @@ class SampledBatches:
         self._tolerance = tolerance
         self._rng = rng
         self._limit_s = limit_s
+        for variant, written in enumerate(material.outputs):
+            poison(written, variant)
 
     def empty(self) -> float:
         return self._runner.empty()
+
+    def brief(self) -> tuple[int, float]:
+        """Each set once, sets 0 and 1 last: two calls, both looked at, where the ring has only three."""
+        sets = len(self._material.ring)
+        calls = sets if sets > 3 else 2
+        return calls, self._timed(calls, 1, (5 + calls) * self._limit_s, fill=int(self._rng.integers(1, 256)))
 
     def batch(self, n: int, expected_s: float) -> float:
         """Seconds for n calls that end on set 1, or on set 0: those whose right answer is known.
@@ -96,18 +109,69 @@ class SampledBatches:
         Raises:
             KernelFault: the batch failed, took too long, or a sampled element is not right.
         """
+        return self._timed(n, int(self._rng.integers(2)), 5 * self._limit_s + 20 * expected_s)
+
+    def _timed(self, n: int, last: int, limit_s: float, fill: int | None = None) -> float:
         sets = len(self._material.ring)
-        last = int(self._rng.integers(2))
-        start = (last - (n - 1)) % sets
         samples = [Samples(outputs, self._rng) for outputs in self._material.outputs]
-        seconds = self._runner.run(n, start, timeout_s=5 * self._limit_s + 20 * expected_s)
+        seconds = self._runner.run(n, (last - (n - 1)) % sets, fill=fill, timeout_s=limit_s)
         self._check(samples[(n - 1) & 1], last)
-        before = (last - 1) % sets
-        if n > 1 and before < 2:
-            self._check(samples[n & 1], before)
+        if n > 1 and last == 1:
+            self._check(samples[n & 1], 0)
         return seconds
 
     def _check(self, samples: Samples, index: int) -> None:
         found = samples.check(self._material.pool[index].reference, self._tolerance)
         if not found.passed:
             raise WrongOutput(found.reason, found.max_error)
+
+
+class FreshBatches:
+    """For a kernel that keeps state: every batch in a process of its own, no set twice, verified whole.
+
+    Args:
+        start: makes a fresh runner over the timing ring.
+    """
+
+    def __init__(
+        self, start: Callable[[], Runner], material: Material, tolerance: Tolerance, *, limit_s: float
+    ) -> None:
+        self._start = start
+        self._material = material
+        self._tolerance = tolerance
+        self._limit_s = limit_s
+
+    @property
+    def most(self) -> int:
+        return len(self._material.ring) - _others(self._material)
+
+    def empty(self) -> float:
+        with self._start() as runner:
+            return runner.empty()
+
+    def brief(self) -> None:
+        """Every batch is one."""
+
+    def batch(self, n: int, expected_s: float) -> float:
+        """Seconds for n calls, at most `most`, that end on set 1.
+
+        Raises:
+            KernelFault: the batch failed, took too long, or an output is not right.
+        """
+        material, others = self._material, _others(self._material)
+        with self._start() as runner:
+            runner.run(others, 0, base=2, span=others, timeout_s=(5 + others) * self._limit_s)  # warms up
+            for variant, written in enumerate(material.outputs):
+                poison(written, variant)
+            seconds = runner.run(n, (2 - n) % len(material.ring), timeout_s=5 * self._limit_s + 20 * expected_s)
+        for back in range(min(n, 2)):
+            known = material.pool[1 - back]
+            found = check_outputs(material.outputs[(n - 1 - back) & 1], known.reference, self._tolerance)
+            if not found.passed:
+                raise WrongOutput(f"in a timed batch: {found.reason}", found.max_error)
+        return seconds
+
+
+def _others(material: Material) -> int:
+    """How many sets of the ring, from set 2 on, a fresh process warms up on; none of them is timed."""
+    return (len(material.ring) - 1) // 2

@@ -20,9 +20,16 @@ from evoforge.evaluation.timing import (
 class Simulated:
     """A side whose seconds follow a rule, on no clock at all."""
 
-    def __init__(self, rule: Callable[[int], float], overhead_s: float = 50e-6) -> None:
-        self.rule, self.overhead_s = rule, overhead_s
+    most = 1 << 20
+
+    def __init__(
+        self, rule: Callable[[int], float], overhead_s: float = 50e-6, brief: tuple[int, float] | None = None
+    ) -> None:
+        self.rule, self.overhead_s, self._brief = rule, overhead_s, brief
         self.calls: list[int] = []
+
+    def brief(self) -> tuple[int, float] | None:
+        return self._brief
 
     def batch(self, n: int, expected_s: float) -> float:
         self.calls.append(n)
@@ -74,13 +81,29 @@ def test_a_block_times_every_side_in_random_order() -> None:
     for name, call_s in (("candidate", 1e-3), ("eager", 2e-3), ("compiled", 3e-3)):
         sides[name] = Stopwatch(Simulated(lambda n, c=call_s: n * c), rng)
         sides[name].calibrate()
-    lasts = set()
-    last = None
-    for _ in range(12):
-        times, last = paired_block(sides, rng, last)
+    orders = set()
+    for _ in range(24):
+        times = paired_block(sides, rng)
         assert times == pytest.approx({"candidate": 1.0, "eager": 2.0, "compiled": 3.0})
-        lasts.add(last)
-    assert lasts == set(sides)
+        orders.add(tuple(times))
+    assert len(orders) > 3
+
+
+def test_a_side_that_takes_few_calls_at_once_is_asked_for_no_more() -> None:
+    side = Simulated(lambda n: n * 1e-5)
+    side.most = 33
+    watch = Stopwatch(side, np.random.default_rng(0))
+    watch.calibrate()
+    assert watch.batch_ms() == pytest.approx(0.01)
+    assert watch.agrees()
+    assert max(side.calls) <= 33
+
+
+@pytest.mark.parametrize(("long_s", "gap"), [(1e-5, 0.0), (2e-5, 1.0), (0.25e-5, -2.0)])
+def test_the_gap_compares_a_brief_batch_with_long_ones(long_s: float, gap: float) -> None:
+    watch = Stopwatch(Simulated(lambda n: n * long_s, brief=(4, 4e-5 + 150e-6)), np.random.default_rng(0))
+    watch.calibrate()
+    assert watch.gap() == pytest.approx(gap)
 
 
 def test_the_ring_covers_eight_times_the_cache() -> None:
@@ -90,10 +113,10 @@ def test_the_ring_covers_eight_times_the_cache() -> None:
     assert ring(1 << 20, 1 << 20) == 8
     assert ring((1 << 20) + 1, 1 << 20) == 8
     assert ring(3 << 20, 1 << 20) == 3
-    assert ring(64 << 20, 1 << 20) == 2
+    assert ring(64 << 20, 1 << 20) == 3
     assert ring(1, 1 << 20) == 64
     assert ring(32 << 20, 256 << 20) == 32  # one GiB
-    assert ring(2 << 30, 1 << 20) == 2
+    assert ring(2 << 30, 1 << 20) == 3
 
 
 def test_student_t_bounds() -> None:

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evoforge.evaluation.comparison import Verdict, judged
+
+QUIET = [0.001, -0.001, 0.0005, -0.0005, 0.0, 0.001, -0.001]
+
+
+def test_a_clear_difference_has_a_direction() -> None:
+    ratios = [0.20, 0.21, 0.19, 0.20, 0.22, 0.18, 0.20]
+    assert judged(ratios, QUIET).verdict is Verdict.FAST
+    assert judged([-ratio for ratio in ratios], QUIET).verdict is Verdict.SLOW
+    found = judged(ratios, QUIET)
+    assert found.ratio == pytest.approx(2**0.2)
+    assert found.low < found.ratio < found.high
+
+
+def test_what_lies_within_the_machines_noise_is_the_same() -> None:
+    ratios = [0.05] * 7
+    assert judged(ratios, QUIET).verdict is Verdict.FAST
+    assert judged(ratios, [0.2, -0.2, 0.1, -0.1, 0.2, -0.2, 0.0]).verdict is Verdict.SAME
+    assert judged([0.01] * 7, [0.0] * 7).verdict is Verdict.SAME  # below one percent
+
+
+def test_noise_is_seldom_fast() -> None:
+    rng = np.random.default_rng(0)
+    found = [judged(list(rng.normal(0, 0.05, 7)), list(rng.normal(0, 0.05, 7))).verdict for _ in range(2000)]
+    assert found.count(Verdict.FAST) <= 10
+
+
+@given(st.lists(st.floats(-3, 3), min_size=2, max_size=9), st.lists(st.floats(-1, 1), min_size=2, max_size=9))
+def test_the_verdict_is_antisymmetric(ratios: list[float], noise: list[float]) -> None:
+    opposite = {Verdict.FAST: Verdict.SLOW, Verdict.SLOW: Verdict.FAST, Verdict.SAME: Verdict.SAME}
+    there, back = judged(ratios, noise), judged([-ratio for ratio in ratios], noise)
+    assert back.verdict is opposite[there.verdict]
