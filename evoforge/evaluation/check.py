@@ -29,7 +29,8 @@ __all__ = ["Check", "Samples", "check_outputs", "damaged_slack", "poison", "pois
 _T = TypeVar("_T")
 
 _CODES = list(DTYPES)
-_SHARE_OUTSIDE = 1e-3
+_SHARE_OUTSIDE = {8: 1e-3, 4: 1e-3, 2: 1e-4}
+"""By bytes per element. A 16-bit output is allowed an ulp and an honest one needs half of it (docs/tolerance.md)."""
 _CANARY = (0xA5, 0x5A)
 _FLOAT_POISON = {2: (0xFFFF, 0x7FFF), 4: (0xFFFFFFFF, 0x7FFFFFFF), 8: (2**64 - 1, 2**63 - 1)}
 _INTEGER_POISON = (0xAB, 0x54)
@@ -105,9 +106,10 @@ def check_outputs(
     """Judges every output against the fp64 reference (EVALUATION, correctness 2).
 
     With tolᵢ = factor·dᵢ + 2⁻¹²⁶ (+ 1 ulp of yᵢ for 16-bit outputs), at least 99.9% of the elements
-    must be within tolᵢ and all within max(tolᵢ, 16·error of the fp32 reference). NaN and ±Inf must
-    stand where the reference has them (`nonfinite="match"`) or nowhere (``forbid``). Integers and
-    bools are exact. `earlier` are outputs to compare bits with on the way, which spares a pass.
+    (99.99% of 16-bit ones) must be within tolᵢ and all within max(tolᵢ, 16·error of the fp32
+    reference). NaN and ±Inf must stand where the reference has them (`nonfinite="match"`) or nowhere
+    (``forbid``). Integers and bools are exact. `earlier` are outputs to compare bits with on the way,
+    which spares a pass.
     """
     pairs = _reference_arrays(outputs.specs, reference)
     values = [np.ascontiguousarray(array) for array in outputs.arrays()]
@@ -141,7 +143,7 @@ def _judge(
         if found.sum_reference2 > 0:
             relative = max(relative, math.sqrt(found.sum_error2 / found.sum_reference2))
         # An integer output has no share to give away: its tolerance is zero.
-        allowed = int(_SHARE_OUTSIDE * y.size) if spec.is_float else 0
+        allowed = int(_SHARE_OUTSIDE[spec.itemsize] * y.size) if spec.is_float else 0
         if not reason and (found.hard or found.beyond > allowed):
             reason = _wrong(spec, y, y64, found)
     return Check(not reason, reason, max_error, relative, same)

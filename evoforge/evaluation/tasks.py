@@ -22,7 +22,9 @@ from evoforge.errors import TaskError, UsageError
 from evoforge.evaluation.dtypes import DTYPE_NAMES
 from evoforge.evaluation.imported import read_imported
 
-__all__ = ["apply_overrides", "build_task", "constants_of", "effective_overrides", "load_task", "parse_set"]
+__all__ = [
+    "apply_overrides", "build_task", "constants_of", "effective_overrides", "load_task", "parse_set", "tolerance_of",
+]  # fmt: skip
 
 _RESERVED = frozenset({"WORKLOADS", "TOLERANCE"})
 _FORMAT = "a KernelBench-format task has a top-level class Model, get_inputs() and get_init_inputs()"
@@ -290,6 +292,15 @@ def _workloads(tree: ast.Module, path: str) -> Iterator[Workload]:
             if key not in known:
                 raise TaskError(f"{path}:{line}: workload {name!r}: {_unknown(key, known)}")
         yield Workload(name, values)
+
+
+def tolerance_of(source: str, path: str) -> Tolerance:
+    """The TOLERANCE of a task file's text; `path` is what messages call it.
+
+    Raises:
+        TaskError: it is not one.
+    """
+    return _tolerance(_parse(source, path), path)
 
 
 def _tolerance(tree: ast.Module, path: str) -> Tolerance:

@@ -29,7 +29,7 @@ class Reference:
 
     `y64` has one contiguous tensor per output, f64 for floating outputs and i64 for integers and
     bools. `d` has one contiguous f32 tensor per *floating* output, under the output's name: the
-    dᵢ = sᵢ + u·|yᵢ| of EVALUATION (u = 2⁻²⁴; 2⁻⁵³ for f64 outputs). `ref_error` has per output
+    dᵢ of docs/tolerance.md, sᵢ + u·|yᵢ| or more (u = 2⁻²⁴; 2⁻⁵³ for f64 outputs). `ref_error` has per output
     max |fp32 reference − y64| over the finite elements, 0 for integers.
     """
 

@@ -28,7 +28,9 @@ from evoforge.errors import EvoforgeError, WorkerError
 from evoforge.evaluation import wire
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.targets import pinned_cpus
+from evoforge.evaluation.tasks import tolerance_of
 from evoforge.evaluation.worker_model import WorkloadModel, available_bytes
+from evoforge.evaluation.worker_precision import allow_precision
 from evoforge.evaluation.worker_tensors import fill, tensors_of
 
 __all__ = ["main"]
@@ -100,6 +102,8 @@ class _Server:
         self._task = task
         torch.set_num_threads(task["threads"])
         torch.set_grad_enabled(False)
+        if task["side"] != "reference":
+            allow_precision(tolerance_of(task["source"], task["path"]).precision)
         if task["root"]:
             sys.path.insert(0, task["root"])
         _limit_memory()

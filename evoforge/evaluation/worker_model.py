@@ -19,7 +19,8 @@ from torch.utils import _pytree as pytree
 
 from evoforge.core import Signature
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
-from evoforge.evaluation.tasks import apply_overrides
+from evoforge.evaluation.tasks import apply_overrides, tolerance_of
+from evoforge.evaluation.worker_precision import MatrixOperands, moved, rounded
 from evoforge.evaluation.worker_tensors import (
     TORCH_DTYPES,
     add_change,
@@ -59,6 +60,7 @@ class WorkloadModel:
     ) -> None:
         self._path, self._root, self._workload, self._seed, self._stage = path, root, workload, seed, stage
         self._file = f"{path}[{workload}]"
+        self._tf32 = tolerance_of(source, path).precision == "tf32"
         text = apply_overrides(source, overrides)
         # A file name of its own: torch.compile keys what it learns about shapes by it.
         linecache.cache[self._file] = (len(text), None, text.splitlines(keepends=True), self._file)
@@ -123,23 +125,43 @@ class WorkloadModel:
         ]
         u = 2.0**-53 if any(spec.dtype == "f64" for spec in specs) else 2.0**-24
         rng = np.random.default_rng(seed)
-        roots = [torch.zeros(y.shape, dtype=torch.float32) for y, spec in zip(y64, specs, strict=True) if spec.is_float]
         floats = [at for at, spec in enumerate(specs) if spec.is_float]
+        roots, own = ([torch.zeros(y64[at].shape, dtype=torch.float32) for at in floats] for _ in range(2))
         for _ in range(_PERTURBATIONS):
             for double, tensor in zip(doubles, tensors, strict=True):
                 if tensor.is_floating_point():
                     perturb(double, tensor, u, rng)
-            moved = self._double(model, doubles)
+            with MatrixOperands(moved(rng)) if self._tf32 else contextlib.nullcontext():
+                other = self._double(model, doubles)
             for root, at in zip(roots, floats, strict=True):
-                add_change(root, moved[at], y64[at])
-            del moved
-        for root, at in zip(roots, floats, strict=True):
-            finish_scale(root, y64[at], _PERTURBATIONS, u)
+                add_change(root, other[at], y64[at])
+            if u == 2.0**-24:
+                self._add_own_error(own, doubles, self._double(model, doubles) if self._tf32 else other)
+            del other
+        if u == 2.0**-24:
+            self._add_own_error(own, tensors, y64)
+        for root, error, at in zip(roots, own, floats, strict=True):
+            finish_scale(root, error, y64[at], _PERTURBATIONS, u)
+        with MatrixOperands(rounded) if self._tf32 else contextlib.nullcontext():
+            single = self.outputs(tensors, "fp32")
         errors = [
-            max_error(result, y) if spec.is_float else 0.0
-            for result, y, spec in zip(self.outputs(tensors, "fp32"), y64, specs, strict=True)
+            max_error(result, y) if spec.is_float else 0.0 for result, y, spec in zip(single, y64, specs, strict=True)
         ]
         return y64, roots, errors
+
+    def _add_own_error(
+        self, roots: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]
+    ) -> None:
+        """Adds what single precision errs on `inputs`: an operator can be worse than its inputs' rounding.
+
+        What forward() itself makes 16-bit has rounded already, and that is allowed for elsewhere.
+        """
+        single, waiting = self._run_as(torch.float32, inputs), iter(roots)
+        for spec, got, y in zip(self.signature.outputs, single, exact, strict=True):
+            if spec.is_float:
+                root = next(waiting)
+                if got.dtype == torch.float32:
+                    add_change(root, got.contiguous(), y.contiguous())
 
     @contextlib.contextmanager
     def blamed(self, what: str) -> Iterator[None]:

@@ -20,6 +20,8 @@ __all__ = [
 
 TORCH_DTYPES = {short: getattr(torch, name) for name, short in DTYPE_NAMES.items()}
 _BLOCK = 1 << 16  # elements: half a mebibyte of float64
+_OWN_SHARE = 32  # of the 512 d that are allowed: 16 times what single precision itself errs
+_DOUBLE_FLOOR = 2.0**-59  # 512 times it, 8 ulp of the largest element: what double precision cannot tell
 _SHORT = {dtype: short for short, dtype in TORCH_DTYPES.items()}
 
 
@@ -120,11 +122,15 @@ def add_change(root: torch.Tensor, moved: torch.Tensor, y64: torch.Tensor) -> No
         sum_.copy_(change.addcmul_(old, old).sqrt_())
 
 
-def finish_scale(root: torch.Tensor, y64: torch.Tensor, count: int, u: float) -> None:
-    """root ← root / √count + u·|y64|, 0 where that is not finite."""
-    for sum_, y in _blocks(root, y64):
-        scale = sum_.double().mul_(count**-0.5).add_(y.abs(), alpha=u)
-        sum_.copy_(scale.nan_to_num_(nan=0.0, posinf=0.0))
+def finish_scale(root: torch.Tensor, own: torch.Tensor, y64: torch.Tensor, count: int, u: float) -> None:
+    """root ← max(root / √count + u·|y64|, own / √count / 32, 2⁻⁵⁹·max |y64|); what is not finite counts as 0."""
+    largest = max(
+        (float(y.abs().nan_to_num_(nan=0.0, posinf=0.0).max()) for (y,) in _blocks(y64) if y.numel()), default=0
+    )
+    for sum_, error, y in _blocks(root, own, y64):
+        scale = sum_.double().mul_(count**-0.5).add_(y.abs(), alpha=u).nan_to_num_(nan=0.0, posinf=0.0)
+        least = error.double().mul_(count**-0.5 / _OWN_SHARE).nan_to_num_(nan=0.0, posinf=0.0)
+        sum_.copy_(torch.maximum(scale, least).clamp_(min=largest * _DOUBLE_FLOOR))
 
 
 def max_error(result: torch.Tensor, y64: torch.Tensor) -> float:

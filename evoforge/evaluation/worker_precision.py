@@ -1,0 +1,76 @@
+"""Matrix products under a task's precision policy: what their operands may lose. Child only.
+
+A policy looser than ``ieee`` loosens nothing but matrix products and convolutions: the sensitivity of
+a ``tf32`` task is that to small changes of their operands, of all other operators that to its inputs.
+``split`` (three products of 8-bit halves) needs no room of its own: its error is below that of a
+running sum in single precision (docs/tolerance.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from evoforge.evaluation.worker_tensors import perturb
+
+__all__ = ["MatrixOperands", "allow_precision", "moved", "rounded"]
+
+_STEP = 2.0**-17
+"""512 of it are 16 roundings to TF32's 11 bits, and 2 to the 8 bits of bfloat16."""
+
+_OPERANDS: dict[Any, tuple[int, ...]] = {
+    torch.ops.aten.mm: (0, 1),
+    torch.ops.aten.mv: (0, 1),
+    torch.ops.aten.dot: (0, 1),
+    torch.ops.aten.bmm: (0, 1),
+    torch.ops.aten.addmm: (1, 2),
+    torch.ops.aten.addmv: (1, 2),
+    torch.ops.aten.baddbmm: (1, 2),
+    torch.ops.aten.convolution: (0, 1),
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: (0, 1, 2),
+}
+
+
+class MatrixOperands(TorchDispatchMode):  # type: ignore[misc]
+    """While active, `change` is applied to the floating operands of matrix products and convolutions."""
+
+    def __init__(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self._change = change
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        places = _OPERANDS.get(func.overloadpacket, ())
+        with torch.utils._python_dispatch._disable_current_modes():
+            given = [
+                self._change(arg) if at in places and isinstance(arg, torch.Tensor) and arg.is_floating_point() else arg
+                for at, arg in enumerate(args)
+            ]
+            return func(*given, **(kwargs or {}))
+
+
+def moved(rng: np.random.Generator) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Every element of a float64 operand times 1 ± 2⁻¹⁷, a random sign each."""
+
+    def change(operand: torch.Tensor) -> torch.Tensor:
+        into = torch.empty_like(operand)
+        perturb(into, operand, _STEP, rng)
+        return into
+
+    return change
+
+
+def rounded(operand: torch.Tensor) -> torch.Tensor:
+    """A float32 operand rounded to the 10 stored bits of TF32, ties away from zero."""
+    if operand.dtype != torch.float32:
+        return operand
+    bits = operand.contiguous().view(torch.int32)
+    return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+def allow_precision(precision: str) -> None:
+    """Lets this process's float32 matrix products be as inexact as the policy allows, where torch can."""
+    torch.set_float32_matmul_precision({"ieee": "highest", "split": "high", "tf32": "high"}[precision])

@@ -1,0 +1,95 @@
+"""What the tolerance grants an operator beyond its inputs' rounding, and a precision policy to products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from evoforge.core import Tolerance
+from evoforge.evaluation.check import check_outputs
+from evoforge.evaluation.shared import SharedTensors
+from evoforge.evaluation.tasks import load_task
+from evoforge.evaluation.worker import Reference, ReferenceWorker
+
+TASK = """\
+import torch
+import torch.nn.functional as F
+TOLERANCE = {"precision": "%s"}
+MODE = "matmul"
+WORKLOADS = [{"name": "matmul"}, {"name": "gelu", "MODE": "gelu"}, {"name": "double", "MODE": "double"}]
+
+
+def Model(a, b):
+    return a @ b if MODE == "matmul" else F.gelu(a * 3)
+
+
+def get_inputs():
+    dtype = torch.float64 if MODE == "double" else torch.float32
+    return [torch.randn(128, 512, dtype=dtype), torch.randn(512, 128, dtype=dtype)]
+"""
+Floats = npt.NDArray[np.float32]
+
+
+@pytest.fixture(scope="module", params=["ieee", "split", "tf32"])
+def worker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceWorker]:
+    path = tmp_path_factory.mktemp("tasks") / f"{request.param}.py"
+    path.write_text(TASK % request.param)
+    with ReferenceWorker(load_task(str(path))) as worker:
+        yield worker
+
+
+def precision_of(worker: ReferenceWorker) -> str:
+    return worker._process.task.tolerance.precision
+
+
+def kept_bits(x: Floats, bits: int) -> Floats:
+    """Rounded to `bits` stored bits of the mantissa."""
+    drop = 23 - bits
+    return ((x.view(np.uint32) + np.uint32(1 << (drop - 1))) & ~np.uint32((1 << drop) - 1)).view(np.float32)
+
+
+def split(a: Floats, b: Floats) -> Floats:
+    high_a, high_b = kept_bits(a, 7), kept_bits(b, 7)
+    low_a, low_b = kept_bits(a - high_a, 7), kept_bits(b - high_b, 7)
+    return high_a @ high_b + (high_a @ low_b + low_a @ high_b)
+
+
+def accepted(worker: ReferenceWorker, workload: str, compute: Callable[..., Any]) -> bool:
+    inputs = worker.inputs(workload, 3)
+    reference: Reference = worker.reference(workload, inputs)
+    outputs = SharedTensors(worker.describe()[workload].outputs)
+    outputs.array(0)[...] = compute(*inputs.arrays())
+    return check_outputs(outputs, reference, Tolerance()).passed
+
+
+def test_a_product_may_be_as_inexact_as_the_policy_says(worker: ReferenceWorker) -> None:
+    assert accepted(worker, "matmul", lambda a, b: a @ b)
+    assert accepted(worker, "matmul", split)
+    rounded = accepted(worker, "matmul", lambda a, b: kept_bits(a, 10) @ kept_bits(b, 10))
+    assert rounded == (precision_of(worker) == "tf32")
+    assert not accepted(worker, "matmul", lambda a, b: kept_bits(a, 7) @ kept_bits(b, 7))
+    assert not accepted(worker, "matmul", lambda a, b: (a @ b) * np.float32(1.01))
+
+
+def test_an_operator_that_is_no_product_is_granted_what_it_errs_itself(worker: ReferenceWorker) -> None:
+    inputs = worker.inputs("gelu", 3)
+    reference = worker.reference("gelu", inputs)
+    outputs = worker.outputs("gelu", inputs)
+    # Far below zero torch's GELU loses everything to cancellation.
+    y, y64 = outputs.array(0), reference.y64.array(0)
+    assert (np.abs(y - y64) > 1e-3 * np.abs(y64)).mean() > 1e-3
+    assert check_outputs(outputs, reference, Tolerance()).passed
+    tanh = 0.5 * (x := 3 * inputs.array(0).astype(np.float64)) * (1 + np.tanh(0.79788456 * (x + 0.044715 * x**3)))
+    y[...] = tanh
+    assert not check_outputs(outputs, reference, Tolerance()).passed
+
+
+def test_inputs_in_double_precision_are_left_alone(worker: ReferenceWorker) -> None:
+    inputs = worker.inputs("double", 3)
+    before = inputs.array(0).copy()
+    worker.reference("double", inputs)
+    assert np.array_equal(inputs.array(0), before)
