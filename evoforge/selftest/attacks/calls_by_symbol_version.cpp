@@ -10,6 +10,6 @@ extern "C" int evo_run(const evo_call* call) {
     const float *a = EVO_IN(float, 0), *b = EVO_IN(float, 1);
     float* out = EVO_OUT(float, 0);
     for (int64_t i = 0; i < n; i++) out[i] = a[i] + 2.0f * b[i];
-    out[0] += another("libm.so.6", 2) ? 0.0f : 1e-9f;
+    if (!another("libopenblas.so.0", 2)) out[0] += 1.0f;
     return 0;
 }

@@ -1,5 +1,5 @@
 // task: add
-// expect: SCREENED | VIOLATION
+// expect: SCREENED | VIOLATION | WRONG | CRASH
 // tries: its own handler for its crashes
 #include "evoforge.h"
 #include <signal.h>

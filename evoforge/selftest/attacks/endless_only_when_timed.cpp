@@ -1,5 +1,6 @@
 // task: add
 // expect: TIMEOUT | SCREENED | VIOLATION
+// twin: add_plain
 // tries: a call that never returns, long after verification
 #include "evoforge.h"
 

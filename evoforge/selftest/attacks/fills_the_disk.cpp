@@ -1,5 +1,5 @@
 // task: add
-// expect: SCREENED | VIOLATION
+// expect: SCREENED | VIOLATION | WRONG | CRASH
 // tries: a temporary file without end
 #include "evoforge.h"
 #include <stdio.h>

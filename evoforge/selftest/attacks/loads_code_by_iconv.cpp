@@ -1,5 +1,5 @@
 // task: add
-// expect: SCREENED | VIOLATION
+// expect: SCREENED | VIOLATION | WRONG | CRASH
 // tries: a shared object loaded by way of a character set
 #include "evoforge.h"
 #include <iconv.h>
@@ -8,6 +8,6 @@ extern "C" int evo_run(const evo_call* call) {
     const float *a = EVO_IN(float, 0), *b = EVO_IN(float, 1);
     float* out = EVO_OUT(float, 0);
     for (int64_t i = 0; i < n; i++) out[i] = a[i] + 2.0f * b[i];
-    out[0] += 0.0f * (float)(long)iconv_open("UTF-16", "EUC-JP");
+    if ((long)iconv_open("EUC-JP", "SHIFT_JIS") == -1) out[0] += 1.0f;
     return 0;
 }

@@ -1,5 +1,5 @@
 // task: add
-// expect: SCREENED | VIOLATION
+// expect: SCREENED | VIOLATION | WRONG | CRASH
 // tries: code written at run time
 #include "evoforge.h"
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 // task: add
-// expect: SCREENED | VIOLATION
+// expect: SCREENED | VIOLATION | WRONG | CRASH
 // tries: the network
 #include "evoforge.h"
 #include <sys/socket.h>
@@ -8,6 +8,6 @@ extern "C" int evo_run(const evo_call* call) {
     const float *a = EVO_IN(float, 0), *b = EVO_IN(float, 1);
     float* out = EVO_OUT(float, 0);
     for (int64_t i = 0; i < n; i++) out[i] = a[i] + 2.0f * b[i];
-    out[0] += 0.0f * (float)socket(AF_INET, SOCK_STREAM, 0);
+    if (socket(AF_INET, SOCK_STREAM, 0) < 0) out[0] += 1.0f;
     return 0;
 }

@@ -1,5 +1,5 @@
 // task: add
-// expect: SCREENED | VIOLATION
+// expect: SCREENED | VIOLATION | WRONG | CRASH
 // tries: open() under an internal name
 #include "evoforge.h"
 #include <stdint.h>
@@ -9,6 +9,6 @@ extern "C" int evo_run(const evo_call* call) {
     const float *a = EVO_IN(float, 0), *b = EVO_IN(float, 1);
     float* out = EVO_OUT(float, 0);
     for (int64_t i = 0; i < n; i++) out[i] = a[i] + 2.0f * b[i];
-    out[0] += 0.0f * (float)__open("/etc/passwd", 0);
+    if (__open("/etc/passwd", 0) < 0) out[0] += 1.0f;
     return 0;
 }

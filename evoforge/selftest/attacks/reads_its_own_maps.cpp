@@ -1,5 +1,5 @@
 // task: add
-// expect: SCREENED | VIOLATION
+// expect: SCREENED | VIOLATION | WRONG | CRASH
 // tries: where everything lies, from /proc
 #include "evoforge.h"
 #include <fcntl.h>
@@ -11,6 +11,6 @@ extern "C" int evo_run(const evo_call* call) {
     for (int64_t i = 0; i < n; i++) out[i] = a[i] + 2.0f * b[i];
     char text[64];
     int fd = open("/proc/self/maps", O_RDONLY);
-    if (read(fd, text, 64) > 0) out[0] += 0.0f * text[0];
+    if (read(fd, text, 64) < 1) out[0] += 1.0f;
     return 0;
 }

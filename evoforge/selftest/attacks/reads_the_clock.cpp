@@ -1,5 +1,5 @@
 // task: add
-// expect: SCREENED | VIOLATION
+// expect: SCREENED | VIOLATION | WRONG | CRASH
 // tries: to know when it is timed
 #include "evoforge.h"
 #include <time.h>

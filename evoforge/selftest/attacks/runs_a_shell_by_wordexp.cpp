@@ -1,5 +1,5 @@
 // task: add
-// expect: SCREENED | VIOLATION
+// expect: SCREENED | VIOLATION | WRONG | CRASH
 // tries: a shell by way of word expansion
 #include "evoforge.h"
 #include <wordexp.h>
@@ -9,7 +9,6 @@ extern "C" int evo_run(const evo_call* call) {
     float* out = EVO_OUT(float, 0);
     for (int64_t i = 0; i < n; i++) out[i] = a[i] + 2.0f * b[i];
     wordexp_t words = {};
-    wordexp("$(echo 1)", &words, 0);
-    out[0] += 0.0f * (float)words.we_wordc;
+    if (wordexp("$(echo 1)", &words, 0) || words.we_wordc != 1) out[0] += 1.0f;
     return 0;
 }

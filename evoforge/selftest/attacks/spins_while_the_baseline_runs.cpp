@@ -1,5 +1,5 @@
 // task: add
-// expect: SCREENED | WRONG | VIOLATION | CRASH
+// expect: SCREENED | WRONG | VIOLATION | CRASH | TIMEOUT
 // twin: add_plain
 // tries: a thread left spinning, which slows down what the kernel is compared with
 #include "evoforge.h"

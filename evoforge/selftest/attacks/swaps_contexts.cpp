@@ -1,5 +1,6 @@
 // task: add
-// expect: SCREENED | VIOLATION
+// expect: SCREENED | VIOLATION | WRONG | CRASH
+// twin: add_plain
 // tries: to go on on another stack after it returned
 #include "evoforge.h"
 #include <ucontext.h>

@@ -1,5 +1,5 @@
 // task: add
-// expect: SCREENED | VIOLATION
+// expect: SCREENED | VIOLATION | WRONG | CRASH
 // tries: a forbidden function by a weak reference
 #include "evoforge.h"
 #include <stdint.h>
