@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
 import os
 import platform
@@ -17,8 +16,6 @@ from typing import Literal
 __all__ = ["Finding", "examine"]
 
 _MIN_FREE_BYTES = 2 << 30
-_PR_GET_SECCOMP = 21
-_SYS_LANDLOCK_CREATE_RULESET = 444
 _VECTOR_FLAGS = ("avx512f", "avx2", "fma", "avx512_bf16", "amx_tile")
 
 
@@ -36,7 +33,7 @@ def examine(store: str) -> list[Finding]:
     """Every check, in the order in which a search would need it."""
     checks: tuple[Callable[[], Finding], ...] = (
         _system, _python, *(_package(name) for name in ("torch", "triton", "optuna", "sqlalchemy")),
-        _compiler, _cpu, _memory, _shared_memory, _seccomp, _landlock, _cache,
+        _compiler, _cpu, _memory, _shared_memory, *(_layer(name) for name in _LAYERS), _cache,
         lambda: _store(store),
     )  # fmt: skip
     return [check() for check in checks]
@@ -122,19 +119,31 @@ def _shared_memory() -> Finding:
     return Finding("shared memory", "ok", "memfd, read-only views")
 
 
-def _seccomp() -> Finding:
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) < 0:
-        return Finding("seccomp", "warn", "not in this kernel", "kernels run in a process of their own, unfiltered")
-    return Finding("seccomp", "ok", "system calls of kernels are filtered")
+_LAYERS = {
+    "namespaces": (
+        "judge.sandbox strict is out of reach; allow user namespaces: sysctl -w user.max_user_namespaces=15000, on "
+        "Ubuntu kernel.apparmor_restrict_unprivileged_userns=0, in Docker --security-opt seccomp=unconfined"
+    ),
+    "landlock": (
+        "judge.sandbox strict is out of reach, and compilers and task files may read your files; "
+        "use Linux 5.13 or newer, booted with landlock in lsm="
+    ),
+    "seccomp": "kernels run in a process of their own, unfiltered; use a Linux kernel with CONFIG_SECCOMP_FILTER",
+}
 
 
-def _landlock() -> Finding:
-    version = ctypes.CDLL(None, use_errno=True).syscall(_SYS_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
-    if version < 1:
-        return Finding(
-            "landlock", "warn", "not available", "judge.sandbox strict is out of reach; basic does not need it"
-        )
-    return Finding("landlock", "ok", f"version {version}")
+def _layer(name: str) -> Callable[[], Finding]:
+    def check() -> Finding:
+        from evoforge.errors import EvoforgeError
+        from evoforge.evaluation.sandbox import reached_layers
+
+        try:
+            reached = name in reached_layers()
+        except (EvoforgeError, OSError, subprocess.SubprocessError) as error:
+            return Finding(name, "warn", f"cannot be tried: {error}", "mend what fails above, and look again")
+        return Finding(name, "ok", "within reach") if reached else Finding(name, "warn", "out of reach", _LAYERS[name])
+
+    return check
 
 
 def _writable(folder: Path) -> str:

@@ -75,8 +75,12 @@ class Built:
 class Builder:
     """Builds kernels for one target; safe from parallel threads and processes.
 
+    Args:
+        sandbox: strict, basic or none. Compilers are confined as far as the machine allows unless it is none.
+
     Raises:
         MissingToolError: no C++ compiler.
+        UsageError: strict is out of reach on this machine.
     """
 
     def __init__(self, target: Target, *, sandbox: str = "basic", busy: BusyClock | None = None) -> None:
@@ -88,6 +92,10 @@ class Builder:
         self._objects = _folder("objects")
         self._header_lock = threading.Lock()
         self._launch = native_program("launch.c")
+        if sandbox == "strict":
+            from evoforge.evaluation.sandbox import require
+
+            require(sandbox)
         _prune(self._objects)
 
     def build(

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import weakref
@@ -23,7 +24,7 @@ from evoforge import errors
 from evoforge.core import Task
 from evoforge.errors import EvoforgeError, WorkerError
 from evoforge.evaluation import wire
-from evoforge.evaluation.build import native_program
+from evoforge.evaluation.sandbox import confined
 from evoforge.evaluation.spawn import kill_group, signal_group, spawn
 from evoforge.paths import cache_dir
 
@@ -88,7 +89,11 @@ class WorkerProcess:
         self._tail: collections.deque[bytes] = collections.deque()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket = ours
-        launcher: list[str | Path] = [native_program("launch.c"), "-k", str(theirs.fileno()), "--"]
+        # A task may read what its user may, but reaches no network and changes no file but scratch ones.
+        compiled = cache_dir() / "inductor"
+        scratch = [compiled, Path(tempfile.gettempdir()), Path("/dev/null"), Path("/dev/shm")]
+        launcher = confined(["/"], scratch, "-k", str(theirs.fileno()))
+        compiled.mkdir(parents=True, exist_ok=True)
         with theirs:
             self._process = spawn(
                 [*launcher, sys.executable, "-P", "-m", "evoforge.evaluation.worker_main", str(theirs.fileno())],

@@ -14,6 +14,7 @@ import pytest
 
 from evoforge.core import Task, TensorSpec
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError, UsageError, WorkerError
+from evoforge.evaluation.sandbox import LAYERS, reached_layers
 from evoforge.evaluation.targets import find_compiler
 from evoforge.evaluation.tasks import load_task
 from evoforge.evaluation.worker import FAMILIES, BaselineWorker, ReferenceWorker
@@ -440,3 +441,37 @@ exit 1
         with pytest.raises(WorkerError, match=r"C\+\+"):
             compiled.run("default", 1, 0)
         assert eager.run("default", 2, 0) > 0
+
+
+GREEDY = """\
+import pathlib
+import socket
+
+import torch
+
+try:
+    socket.create_connection(("127.0.0.1", 9), timeout=1)
+except OSError as error:
+    NETWORK = str(error)
+try:
+    (pathlib.Path.home() / "evoforge-was-here").write_text("x")
+    WRITTEN = "written"
+except OSError as error:
+    WRITTEN = str(error)
+
+
+def Model(x):
+    return x + 1
+
+
+def get_inputs():
+    raise ValueError(f"{NETWORK}; {WRITTEN}")
+"""
+
+
+@pytest.mark.skipif(reached_layers() != set(LAYERS), reason="needs every layer of the sandbox")
+def test_a_task_reaches_no_network_and_changes_no_file(tmp_path: Path) -> None:
+    refused = pytest.raises(TaskError, match=r"Permission denied; .*Permission denied")
+    with ReferenceWorker(task_of(tmp_path, "greedy", GREEDY)) as worker, refused:
+        worker.describe()
+    assert not (Path.home() / "evoforge-was-here").exists()
