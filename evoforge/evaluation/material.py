@@ -11,9 +11,9 @@ from evoforge.errors import EvoforgeError, WorkerError
 from evoforge.evaluation.check import check_outputs
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.timing import ring_size
-from evoforge.evaluation.worker import FAMILIES, Reference, ReferenceWorker
+from evoforge.evaluation.worker import EXTREMES, FAMILIES, Reference, ReferenceWorker
 
-__all__ = ["Known", "Material", "draw_known", "make_material", "widen_pool"]
+__all__ = ["Known", "Material", "draw_extremes", "draw_known", "make_material", "widen_pool"]
 
 _POOL_BYTES = 1 << 30
 _SEEDS = 1 << 31
@@ -43,7 +43,8 @@ class Material:
     The first two sets of `ring` are the first two of `pool`: timed batches end on sets whose right
     answer is known. All of the ring are drawn by get_inputs(), so that the time is that of the task's
     own data; other families are verified only. `dropped` names families on which the reference is
-    not finite or does not accept itself. `eager_s` is what one eager call takes.
+    not finite or does not accept itself. `extremes` are drawn when first wanted (`draw_extremes`).
+    `eager_s` is what one eager call takes.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Material:
     pool: list[Known]
     fillers: list[SharedTensors]
     dropped: tuple[str, ...] = ()
+    extremes: tuple[Known, ...] | None = None
     widened: bool = False
     reserve: Known | None = None
     reserve_uses: int = 0
@@ -63,7 +65,7 @@ class Material:
         return [self.pool[0].inputs, self.pool[1].inputs, *self.fillers]
 
     def close(self) -> None:
-        for known in (*self.pool, *([self.reserve] if self.reserve else [])):
+        for known in (*self.pool, *(self.extremes or ()), *([self.reserve] if self.reserve else [])):
             known.close()
         for shared in (*self.fillers, *self.outputs, *([self.constants] if self.constants else [])):
             shared.close()
@@ -110,25 +112,57 @@ def widen_pool(worker: ReferenceWorker, material: Material, tolerance: Tolerance
     Raises:
         WorkerError: the reference process died.
     """
-    first = material.pool[0]
-    size = sum(item.total_bytes for item in (first.inputs, first.reference.y64, first.reference.d))
     floating = any(spec.is_float for spec in material.signature.inputs)
-    if material.widened or 3 * size > _POOL_BYTES or not floating:
+    if material.widened or 3 * _set_bytes(material) > _POOL_BYTES or not floating:
         return
     material.widened = True
     for family in map(str, rng.permutation(FAMILIES[1:])):
-        try:
-            known = draw_known(worker, material.name, rng, family)
-        except WorkerError:
-            raise
-        except EvoforgeError:  # the reference raises on such data, which is an answer
-            material.dropped += (family,)
-            continue
-        if known.finite and _accepts_itself(worker, material.name, known, tolerance):
+        known = _bearable(worker, material, tolerance, rng, family)
+        if known is not None:
             material.pool.append(known)
             return
+
+
+def draw_extremes(
+    worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator
+) -> tuple[Known, ...]:
+    """A set of each of `EXTREMES` that this task can bear, for would-be elites; drawn once and kept.
+
+    Where inputs are infinite, NaN and ±Inf in the outputs are judged by the task's policy; the other
+    extremes must leave them finite. A pool that would outgrow 1 GiB has none.
+
+    Raises:
+        WorkerError: the reference process died.
+    """
+    if material.extremes is None:
+        room = (len(material.pool) + len(EXTREMES)) * _set_bytes(material) <= _POOL_BYTES
+        floating = any(spec.is_float for spec in material.signature.inputs)
+        drawn = [_bearable(worker, material, tolerance, rng, family) for family in EXTREMES if room and floating]
+        material.extremes = tuple(known for known in drawn if known is not None)
+    return material.extremes
+
+
+def _set_bytes(material: Material) -> int:
+    first = material.pool[0]
+    return sum(item.total_bytes for item in (first.inputs, first.reference.y64, first.reference.d))
+
+
+def _bearable(
+    worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator, family: str
+) -> Known | None:
+    """A set of the family, or None (and `dropped`) where the task itself fails on it."""
+    try:
+        known = draw_known(worker, material.name, rng, family)
+    except WorkerError:
+        raise
+    except EvoforgeError:  # the reference raises on such data, which is an answer
+        known = None
+    if known is not None:
+        if (family == "infinite" or known.finite) and _accepts_itself(worker, material.name, known, tolerance):
+            return known
         known.close()
-        material.dropped += (family,)
+    material.dropped += (family,)
+    return None
 
 
 def _accepts_itself(worker: ReferenceWorker, name: str, known: Known, tolerance: Tolerance) -> bool:

@@ -13,7 +13,7 @@ from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.wire import MAX_FDS
 from evoforge.evaluation.worker_process import WorkerProcess
 
-__all__ = ["FAMILIES", "BaselineWorker", "Precision", "Reference", "ReferenceWorker"]
+__all__ = ["EXTREMES", "FAMILIES", "BaselineWorker", "Precision", "Reference", "ReferenceWorker"]
 
 Precision = Literal["fp32", "bf16"]
 
@@ -21,6 +21,11 @@ FAMILIES = ("given", "normal", "uniform", "wide", "rows", "integers")
 """``given`` is get_inputs() under the seed; the others replace its floating values only: standard
 normal, uniform in [−1, 1), signed with magnitudes 2^[−10, 10], constant along the last dimension,
 integers from −8 to 8."""
+
+EXTREMES = ("large", "tiny", "zeros", "infinite")
+"""Families of their own stage: standard normal times the fourth root of the type's largest number;
+around its smallest normal number, denormals included; normal, half of it +0 or −0; normal, one in a
+thousand ±Inf."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +121,9 @@ class ReferenceWorker(_Worker):
         return _shared(answer["specs"][0], fds[0])
 
     def inputs(self, workload: str, seed: int, family: str = "given") -> SharedTensors:
-        """One input set of a family (`FAMILIES`); equal seeds give equal sets. The caller closes it."""
-        if family not in FAMILIES:
-            raise UsageError(f"expected an input family of {', '.join(FAMILIES)}, got {family!r}")
+        """One input set of a family (`FAMILIES`, `EXTREMES`); equal seeds give equal sets. The caller closes it."""
+        if family not in FAMILIES + EXTREMES:
+            raise UsageError(f"expected an input family of {', '.join(FAMILIES + EXTREMES)}, got {family!r}")
         answer, fds = self._process.call(
             "inputs", f"making inputs of workload {workload}", workload=workload, seed=seed, family=family
         )

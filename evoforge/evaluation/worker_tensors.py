@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 
@@ -97,6 +98,17 @@ def drawn(tensor: torch.Tensor, family: str, generator: torch.Generator) -> torc
     elif family == "rows":
         head = shape[:-1]
         value = torch.randn(head, generator=generator).unsqueeze(-1).expand(shape) if shape else torch.tensor(1.5)
+    elif family == "large":
+        value = torch.randn(shape, generator=generator).to(tensor.dtype) * torch.finfo(tensor.dtype).max ** 0.25
+    elif family == "tiny":
+        power = torch.exp2(torch.rand(shape, generator=generator, dtype=torch.float64) * 12 - 6)
+        sign = torch.randint(0, 2, shape, generator=generator) * 2 - 1
+        value = power * sign * torch.finfo(tensor.dtype).tiny
+    elif family in ("zeros", "infinite"):
+        value = torch.randn(shape, generator=generator)
+        chance, put = (0.5, 0.0) if family == "zeros" else (1e-3, math.inf)
+        place = torch.rand(shape, generator=generator) < chance
+        value = torch.where(place, torch.copysign(torch.tensor(put), value), value)
     else:
         value = torch.randint(-8, 9, shape, generator=generator)
     return value.to(tensor.dtype)

@@ -1,0 +1,77 @@
+"""Which input sets a task is judged on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evoforge.core import Tolerance
+from evoforge.evaluation.check import check_outputs
+from evoforge.evaluation.material import Material, draw_extremes, make_material
+from evoforge.evaluation.tasks import load_task
+from evoforge.evaluation.worker import ReferenceWorker
+
+TASK = """\
+import torch
+MODE = "relu"
+WORKLOADS = [{"name": "relu"}, {"name": "ratio", "MODE": "ratio"}, {"name": "whole", "MODE": "whole"}]
+
+
+def Model(x):
+    if MODE == "ratio":
+        return x * ((x * x) * (x * x)) / ((x * x) * (x * x))
+    return torch.relu(x) if MODE == "relu" else x + 1
+
+
+def get_inputs():
+    return [torch.arange(64) if MODE == "whole" else torch.randn(64, 256)]
+"""
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceWorker]:
+    path: Path = tmp_path_factory.mktemp("tasks") / "modes.py"
+    path.write_text(TASK)
+    with ReferenceWorker(load_task(str(path))) as worker:
+        yield worker
+
+
+def material_of(worker: ReferenceWorker, name: str) -> Material:
+    return make_material(worker, name, worker.describe()[name], np.random.default_rng(0), l2_total_bytes=1 << 16)
+
+
+def test_extremes_are_drawn_once_and_hold_what_they_say(worker: ReferenceWorker) -> None:
+    material = material_of(worker, "relu")
+    sets = draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))
+    assert draw_extremes(worker, material, Tolerance(), np.random.default_rng(2)) is sets
+    values = {known.family: known.inputs.array(0) for known in sets}
+    assert set(values) == {"large", "tiny", "zeros", "infinite"} and material.dropped == ()
+    tiny = np.finfo(np.float32).tiny
+    assert (np.abs(values["large"]) > 1e8).mean() > 0.9
+    assert ((np.abs(values["tiny"]) < tiny) & (values["tiny"] != 0)).mean() > 0.3
+    zeros = values["zeros"][values["zeros"] == 0]
+    assert 0.4 < zeros.size / values["zeros"].size < 0.6 and 0.4 < np.signbit(zeros).mean() < 0.6
+    assert 0 < np.isinf(values["infinite"]).sum() < 100
+    infinite = next(known for known in sets if known.family == "infinite")
+    outputs = worker.outputs("relu", infinite.inputs)
+    assert check_outputs(outputs, infinite.reference, Tolerance()).passed
+    outputs.array(0)[np.isinf(outputs.array(0))] = np.finfo(np.float32).max
+    assert not check_outputs(outputs, infinite.reference, Tolerance()).passed
+    material.close()
+
+
+def test_extremes_that_the_task_itself_cannot_bear_are_dropped(worker: ReferenceWorker) -> None:
+    material = material_of(worker, "ratio")
+    sets = draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))
+    # ∞/∞ is NaN in both precisions, and NaN in its place is an answer.
+    assert material.dropped == ("large", "tiny", "zeros") and [known.family for known in sets] == ["infinite"]
+    material.close()
+
+
+def test_integers_have_no_extremes(worker: ReferenceWorker) -> None:
+    material = material_of(worker, "whole")
+    assert draw_extremes(worker, material, Tolerance(), np.random.default_rng(1)) == ()
+    material.close()
