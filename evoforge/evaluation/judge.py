@@ -26,6 +26,7 @@ from evoforge.evaluation.comparison import Comparison, judged
 from evoforge.evaluation.material import Known, draw_known, make_material, widen_pool
 from evoforge.evaluation.priority import measuring
 from evoforge.evaluation.runner import LEVELS, KernelFault
+from evoforge.evaluation.tasks import accepted_controls
 from evoforge.evaluation.timing import paired_block, t_half_width
 from evoforge.evaluation.trial import Stand, Trial, build_all, describe, duel
 from evoforge.evaluation.worker import ReferenceWorker
@@ -135,8 +136,9 @@ class Judge:
         """Whether the task accepts itself and rejects wrong answers."""
         with self._busy.working():
             return admit(
-                self._live_reference(), self.signatures, self.task.tolerance, key=self.task.id, seed=self._seed
-            )
+                self._live_reference(), self.signatures, self.task.tolerance, key=self.task.id, seed=self._seed,
+                overrides=accepted_controls(self.task.source, self.task.path or self.task.name),
+            )  # fmt: skip
 
     def set_bounds(self, bounds_ms: Mapping[str, float | None]) -> None:
         """The physical lower bound of every workload's latency; beyond 1.15 × of it is QUARANTINED."""

@@ -1,7 +1,7 @@
 """From what the user typed to a `Task`, by reading: a task file is parsed here, never executed.
 
 A task file is a KernelBench-format module: ``Model``, ``get_inputs()``, ``get_init_inputs()``, and
-optionally ``WORKLOADS`` and ``TOLERANCE``. ``pkg.mod:Class`` becomes such a module by a few lines
+optionally ``WORKLOADS``, ``TOLERANCE`` and ``ACCEPT``. ``pkg.mod:Class`` becomes such a module by a few lines
 that import the user's class. Overrides are applied to the text (`apply_overrides`), in the process
 that executes it.
 """
@@ -23,10 +23,11 @@ from evoforge.evaluation.dtypes import DTYPE_NAMES
 from evoforge.evaluation.imported import read_imported
 
 __all__ = [
-    "apply_overrides", "build_task", "constants_of", "effective_overrides", "load_task", "parse_set", "tolerance_of",
+    "accepted_controls", "apply_overrides", "build_task", "constants_of", "effective_overrides", "load_task",
+    "parse_set", "tolerance_of",
 ]  # fmt: skip
 
-_RESERVED = frozenset({"WORKLOADS", "TOLERANCE"})
+_RESERVED = frozenset({"WORKLOADS", "TOLERANCE", "ACCEPT"})
 _FORMAT = "a KernelBench-format task has a top-level class Model, get_inputs() and get_init_inputs()"
 
 
@@ -301,6 +302,29 @@ def tolerance_of(source: str, path: str) -> Tolerance:
         TaskError: it is not one.
     """
     return _tolerance(_parse(source, path), path)
+
+
+def accepted_controls(source: str, path: str) -> dict[str, str]:
+    """The negative controls that a task file lets pass, each with the author's reason.
+
+    ``ACCEPT = {"zeros": "the mask hides all but a few elements"}`` is part of the task's text, so it is
+    part of its identity and recorded with every campaign.
+
+    Raises:
+        TaskError: it is not a dict of texts.
+    """
+    found = _constant(_parse(source, path), "ACCEPT", path, 'a dict like {"zeros": "why that is harmless"}')
+    if found is None:
+        return {}
+    values, line = found
+    if not isinstance(values, dict) or not all(
+        isinstance(name, str) and isinstance(reason, str) and reason.strip() for name, reason in values.items()
+    ):
+        raise TaskError(
+            f'{path}:{line}: expected ACCEPT to be a dict like {{"zeros": "why that is harmless"}} with a '
+            f"reason each, got {values!r:.80}"
+        )
+    return values
 
 
 def _tolerance(tree: ast.Module, path: str) -> Tolerance:

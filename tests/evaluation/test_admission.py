@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from evoforge.core import Task, Tolerance
+from evoforge.errors import TaskError
 from evoforge.evaluation.admission import admit
-from evoforge.evaluation.tasks import load_task
+from evoforge.evaluation.tasks import accepted_controls, load_task
 from evoforge.evaluation.worker import ReferenceWorker
 
 TASK = """\
@@ -106,3 +107,22 @@ def test_the_verdict_is_kept_by_task_and_tolerance(
     with pytest.raises(AttributeError):  # another tolerance is another question
         admit(worker, signatures, Tolerance(factor=64), key=task.id)
     assert asked == ["norm"]
+
+
+def test_an_author_may_answer_for_a_control_that_passes(worker: ReferenceWorker) -> None:
+    signature = {"zeros": worker.describe()["zeros"]}
+    passing = {
+        c.name: "the output is always zero" for c in admit(worker, signature, Tolerance()).controls if not c.held
+    }
+    assert "zeros" in passing
+    found = admit(worker, signature, Tolerance(), overrides=passing)
+    assert found.fit and any(control.override for control in found.controls)
+    assert not admit(worker, signature, Tolerance(), overrides={"outputs for other rows": "x"}).fit
+
+
+def test_accept_is_read_with_its_reasons() -> None:
+    assert accepted_controls('ACCEPT = {"zeros": "masked"}\n', "t.py") == {"zeros": "masked"}
+    assert accepted_controls("N = 3\n", "t.py") == {}
+    for text in ("ACCEPT = ['zeros']", "ACCEPT = {'zeros': ''}", "ACCEPT = {'zeros': 3}"):
+        with pytest.raises(TaskError, match="ACCEPT"):
+            accepted_controls(text, "t.py")
