@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["PROTOCOL_VERSION", "Block", "Cell", "Evaluation", "Kind", "Status", "WorkloadTiming"]
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Raised whenever a change to judging makes old and new measurements incomparable."""
 
 Cell = tuple[int, ...]

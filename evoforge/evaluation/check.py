@@ -24,7 +24,7 @@ from evoforge.evaluation.build import native_program
 from evoforge.evaluation.shared import SharedTensors, numpy_dtype
 from evoforge.evaluation.worker import Reference
 
-__all__ = ["Check", "Samples", "check_outputs", "damaged_slack", "poison", "poison_slack", "same_bits"]
+__all__ = ["Check", "Samples", "check_outputs", "damaged_slack", "poison", "poison_slack"]
 
 _T = TypeVar("_T")
 
@@ -71,7 +71,6 @@ def _native() -> Any:
         ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
         ctypes.c_double, ctypes.c_double, ctypes.c_int, ctypes.POINTER(_Result),
     ]  # fmt: skip
-    library.evo_same_bytes.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
     library.evo_fill.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64]
     library.evo_scatter.argtypes = [
         ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_uint64,
@@ -81,7 +80,6 @@ def _native() -> Any:
     ]  # fmt: skip
     for name in ("evo_check_output", "evo_fill", "evo_scatter", "evo_gather"):
         getattr(library, name).restype = None
-    library.evo_same_bytes.restype = ctypes.c_int
     return library
 
 
@@ -240,20 +238,6 @@ def damaged_slack(outputs: SharedTensors, variant: int) -> str | None:
         if (whole[begin + segment.nbytes :] != _CANARY[variant]).any():
             return f"wrote past the end of {spec.name}"
     return None
-
-
-def same_bits(first: SharedTensors, second: SharedTensors) -> bool:
-    """Whether two output buffers of one signature hold the same bytes, slack left out."""
-    native = _native()
-    for index, segment in enumerate(first.segments):
-        one, other = first.address(index), second.address(index)
-
-        def same(start: int, stop: int, one: int = one, other: int = other) -> bool:
-            return bool(native.evo_same_bytes(one + start, other + start, stop - start))
-
-        if not all(_in_parts(segment.nbytes, same)):
-            return False
-    return True
 
 
 class Samples:

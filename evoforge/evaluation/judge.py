@@ -11,7 +11,7 @@ import contextlib
 import math
 import secrets
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -23,7 +23,7 @@ from evoforge.evaluation.baselines import SIDES, Baselines
 from evoforge.evaluation.build import Builder, Built
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.comparison import Comparison, judged
-from evoforge.evaluation.material import Known, draw_known, make_material, widen_pool
+from evoforge.evaluation.material import Known, draw_extremes, draw_known, make_material, widen_pool
 from evoforge.evaluation.priority import measuring
 from evoforge.evaluation.runner import LEVELS, KernelFault
 from evoforge.evaluation.tasks import accepted_controls
@@ -73,7 +73,7 @@ class Judge:
         self._stand = Stand(
             task=task, target=target, sandbox=sandbox, threads=self._threads,
             builder=Builder(target, sandbox=sandbox, busy=self._busy), baselines=self._baselines, busy=self._busy,
-            rng=self._rng, unseen=self._unseen, call_limit_s=call_limit_s,
+            rng=self._rng, unseen=self._unseen, extremes=self._extremes, call_limit_s=call_limit_s,
             baseline={workload.name: "eager" for workload in task.workloads},
         )  # fmt: skip
 
@@ -302,27 +302,38 @@ class Judge:
             raise UsageError("expected an open judge; call open() first")
         return self._reference
 
-    def _widen_pools(self) -> None:
-        with self._busy.working():
-            for material in self._stand.materials.values():
-                widen_pool(self._live_reference(), material, self.task.tolerance, self._rng)
-
-    def _unseen(self, name: str) -> Known:
-        """A secret set that no trial has met; a dead reference process is started again for the next.
-
-        It serves several confirmations, a candidate's later ones too: its processes keep nothing.
-        """
-        material, reference = self._stand.materials[name], self._live_reference()
-        if material.reserve and material.reserve_uses < _RESERVE_USES:
-            material.reserve_uses += 1
-            return material.reserve
+    @contextlib.contextmanager
+    def _reference_at_work(self) -> Iterator[ReferenceWorker]:
+        """The reference process; if it turns out to be dead, another one is started for the next time."""
+        reference = self._live_reference()
         try:
             with self._busy.working():
-                known = draw_known(reference, name, self._rng)
+                yield reference
         except WorkerError:
             reference.close()
             self._reference = self._new_reference()
             raise
+
+    def _widen_pools(self) -> None:
+        with self._reference_at_work() as reference:
+            for material in self._stand.materials.values():
+                widen_pool(reference, material, self.task.tolerance, self._rng)
+
+    def _extremes(self, name: str) -> tuple[Known, ...]:
+        with self._reference_at_work() as reference:
+            return draw_extremes(reference, self._stand.materials[name], self.task.tolerance, self._rng)
+
+    def _unseen(self, name: str) -> Known:
+        """A secret set that no trial has met.
+
+        It serves several confirmations, a candidate's later ones too: its processes keep nothing.
+        """
+        material = self._stand.materials[name]
+        if material.reserve and material.reserve_uses < _RESERVE_USES:
+            material.reserve_uses += 1
+            return material.reserve
+        with self._reference_at_work() as reference:
+            known = draw_known(reference, name, self._rng)
         if material.reserve:
             material.reserve.close()
         material.reserve, material.reserve_uses = known, 1

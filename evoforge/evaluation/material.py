@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,11 +22,12 @@ _SEEDS = 1 << 31
 
 @dataclass(frozen=True)
 class Known:
-    """An input set whose right answer is known; `family` says how it was drawn."""
+    """An input set whose right answer is known; `family` says how it was drawn, `serial` which one it is."""
 
     inputs: SharedTensors
     reference: Reference
     family: str
+    serial: int = field(default_factory=itertools.count().__next__)
 
     @property
     def finite(self) -> bool:
@@ -129,15 +131,16 @@ def draw_extremes(
     """A set of each of `EXTREMES` that this task can bear, for would-be elites; drawn once and kept.
 
     Where inputs are infinite, NaN and ±Inf in the outputs are judged by the task's policy; the other
-    extremes must leave them finite. A pool that would outgrow 1 GiB has none.
+    extremes must leave them finite. As many are drawn as 1 GiB has room for beside the pool.
 
     Raises:
         WorkerError: the reference process died.
     """
     if material.extremes is None:
-        room = (len(material.pool) + len(EXTREMES)) * _set_bytes(material) <= _POOL_BYTES
+        room = max(_POOL_BYTES // max(_set_bytes(material), 1) - len(material.pool), 0)
         floating = any(spec.is_float for spec in material.signature.inputs)
-        drawn = [_bearable(worker, material, tolerance, rng, family) for family in EXTREMES if room and floating]
+        families = EXTREMES[:room] if floating else ()
+        drawn = [_bearable(worker, material, tolerance, rng, family) for family in families]
         material.extremes = tuple(known for known in drawn if known is not None)
     return material.extremes
 

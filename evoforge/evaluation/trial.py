@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -42,7 +43,8 @@ class Stand:
 
     `baseline` names a side per workload, `bounds_ms` the physical bound of its latency, `traces` the
     shrunken signature on which facts are traced, `unfused` the tensor-sized intermediates of the task
-    when nothing is fused. `unseen` gives a secret set of a workload that no trial has met.
+    when nothing is fused. `unseen` gives a secret set of a workload that no trial has met, `extremes`
+    its sets of extreme values. `passed` remembers which sets a kernel at its values has passed.
     """
 
     task: Task
@@ -54,12 +56,14 @@ class Stand:
     busy: BusyClock
     rng: np.random.Generator
     unseen: Callable[[str], Known]
+    extremes: Callable[[str], Sequence[Known]]
     call_limit_s: float
     materials: dict[str, Material] = field(default_factory=dict)
     baseline: dict[str, str] = field(default_factory=dict)
     bounds_ms: dict[str, float | None] = field(default_factory=dict)
     traces: dict[str, Signature | None] = field(default_factory=dict)
     unfused: int | None = None
+    passed: dict[tuple[str, tuple[tuple[str, int], ...]], set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def limit_s(self, material: Material) -> float:
         """How long one call may take."""
@@ -127,7 +131,7 @@ class Trial:
         """Builds, verifies and goes on with `measure`.
 
         Args:
-            unseen: verify on a new secret set too, and the first set three times.
+            unseen: verify on a secret set that no trial meets, three times over, and on extremes.
         """
         stand = self._stand
         try:
@@ -212,17 +216,29 @@ class Trial:
     def _verify(self, unseen: bool) -> None:
         stand = self._stand
         for name, built in self._built.items():
-            material = stand.materials[name]
-            known = [*material.pool, *([stand.unseen(name)] if unseen else [])]
+            material, known = stand.materials[name], self._sets(name, unseen)
             with stand.runner(built, material, [item.inputs for item in known]) as runner:
                 self._level = runner.sandbox_level
                 if runner.info.packed_bytes:
                     self._flags.add("prepacked")
                 limit_s, repeats = stand.limit_s(material), 3 if unseen else 2
                 found = verify(runner, known, material.outputs, stand.task.tolerance, limit_s=limit_s, repeats=repeats)
+            self._passed.update(item.serial for item in known)
             self._max_error = max(self._max_error or 0.0, found.max_error)
             if not found.deterministic:
                 self._flags.add("nondeterministic")
+
+    def _sets(self, name: str, unseen: bool) -> list[Known]:
+        """What to verify on: the pool; for a claim the unseen set, and what this kernel has not passed yet."""
+        stand, pool = self._stand, self._stand.materials[name].pool
+        if not unseen:
+            return pool
+        rest = [*pool, *stand.extremes(name)]
+        return [stand.unseen(name), *(item for item in rest if item.serial not in self._passed)]
+
+    @property
+    def _passed(self) -> set[int]:
+        return self._stand.passed[self._candidate.id, tuple(sorted(self._params.items()))]
 
     def _sides(self, name: str, sides: Sequence[str]) -> list[str]:
         wanted = {self._stand.baseline[name] if side == "baseline" else side for side in sides}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evoforge.core import Status, Tolerance
-from evoforge.evaluation.check import Samples, check_outputs, damaged_slack, poison, poison_slack, same_bits
+from evoforge.evaluation.check import Check, Samples, check_outputs, damaged_slack, poison, poison_slack
 from evoforge.evaluation.material import Known, Material
 from evoforge.evaluation.runner import KernelFault, Runner
 from evoforge.evaluation.shared import SharedTensors
@@ -37,22 +37,21 @@ def verify(
     Raises:
         KernelFault: WRONG, OUT_OF_BOUNDS, or how the kernel failed.
     """
-    max_error, deterministic = 0.0, True
-    for turn in range(repeats):
-        variant = turn & 1
-        max_error = max(max_error, _one(runner, known[0], 0, outputs, variant, tolerance, limit_s))
-        if turn and not same_bits(*outputs):
-            deterministic = False
-    for index, item in enumerate(known[1:], 1):
-        max_error = max(max_error, _one(runner, item, index, outputs, index & 1, tolerance, limit_s))
-    return Verified(max_error, deterministic)
+    found = [
+        _one(runner, known[0], 0, outputs, turn & 1, tolerance, limit_s, again=turn > 0) for turn in range(repeats)
+    ]
+    deterministic = all(one.same for one in found[1:])
+    found += [
+        _one(runner, item, index, outputs, index & 1, tolerance, limit_s) for index, item in enumerate(known[1:], 1)
+    ]
+    return Verified(max(one.max_error for one in found), deterministic)
 
 
 def _one(
     runner: Runner, known: Known, index: int, outputs: tuple[SharedTensors, SharedTensors], variant: int,
-    tolerance: Tolerance, limit_s: float,
-) -> float:  # fmt: skip
-    """One call on set `index` into output buffer `variant`; returns its max error."""
+    tolerance: Tolerance, limit_s: float, again: bool = False,
+) -> Check:  # fmt: skip
+    """One call on set `index` into output buffer `variant`; `again`: compared with the bits of the other one."""
     written = outputs[variant]
     poison(written, variant)
     poison_slack(known.inputs, variant)
@@ -60,11 +59,11 @@ def _one(
     damaged = damaged_slack(written, variant)
     if damaged:
         raise KernelFault(Status.OUT_OF_BOUNDS, damaged)
-    found = check_outputs(written, known.reference, tolerance)
+    found = check_outputs(written, known.reference, tolerance, earlier=outputs[1 - variant] if again else None)
     if not found.passed:
         where = "" if known.family == "given" else f" on inputs of family {known.family!r}"
         raise WrongOutput(found.reason + where, found.max_error)
-    return found.max_error
+    return found
 
 
 class WrongOutput(KernelFault):

@@ -152,8 +152,6 @@ void evo_check_output(const void* y, const void* earlier, int dtype, const void*
     if (earlier) out->differs = !!memcmp(y, earlier, (size_t)(n * SIZES[dtype]));
 }
 
-int evo_same_bytes(const void* first, const void* second, int64_t n) { return memcmp(first, second, (size_t)n) == 0; }
-
 // Repeats an 8-byte pattern, phase 0 at `to`. Past the caches: whoever writes there next overwrites it all.
 void evo_fill(void* to, uint64_t pattern, int64_t n) {
     char* at = to;
