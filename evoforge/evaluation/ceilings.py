@@ -94,9 +94,9 @@ def _run(probe: Path, target: Target) -> dict[str, float]:
     cores = min(target.threads, int(target.fingerprint.get("cores", target.threads)))
     l2 = target.l2_bytes * cores
     l3 = int(target.fingerprint.get("l3_bytes", 0))
-    # Half a level is surely inside it; four times the last level is surely outside.
+    # Half a level is surely inside it; four times the last level, or 512 MiB, is as good as outside.
     in_l3 = l3 // 2 if l3 // 2 >= 2 * l2 else 0
-    outside = min(max(4 * l3, 16 * l2, 128 << 20), 1 << 30)
+    outside = min(max(4 * l3, 16 * l2, 128 << 20), 512 << 20)
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": str(target.threads),
