@@ -22,71 +22,26 @@
 #include <unistd.h>
 #include <xmmintrin.h>
 
+#include "runner_faults.h"
 #include "runner_filter.h"
+#include "runner_memory.h"
 #include "runner_threads.h"
 #include "sandbox.h"
 
-enum { PAGE = 4096, GUARD = 64 * PAGE, ALIGN = 64, MAGIC = 0x45564f31 };
-enum { OK, RETURNED, LOAD_ERROR, OUT_OF_BOUNDS, VIOLATION, CRASH, OUT_OF_MEMORY, HARNESS };
+enum { MAGIC = 0x45564f31 };
 enum { INFO = 1, PREPARE, RUN };
-enum { STACK = 8 << 20, STACK_GUARD = 64 << 20, MORE_THREADS = 64, CPU_SECONDS = 3600, POPULATE_WRITE = 23 };
-enum { INPUT, CONSTANT, OUTPUT, WORKSPACE, PACKED };
-
-typedef struct {
-    void* data;
-    int64_t size[8], stride[8];
-    int32_t rank, dtype;
-} evo_tensor;
-
-typedef struct {
-    int32_t abi, n_in, n_const, n_out, threads;
-    const evo_tensor *in, *cst, *out;
-    const void* packed;
-    void* ws;
-    int64_t ws_bytes;
-} evo_call;
+enum { MORE_THREADS = 64, CPU_SECONDS = 3600 };
 
 struct header {
     uint32_t magic, level, threads, n_in, n_const, n_out, n_sets, n_cpus;
     uint64_t nonce, memory_bytes;
 };
-struct layout {  // one tensor: where its segment lies in its memfd
-    int32_t rank, dtype;
-    int64_t size[8], stride[8], start, length, data, nbytes;
-};
 struct command {
     uint64_t nonce;
     uint32_t op, n, start, buffer, fill, base, span, unused;
 };
-struct reply {
-    uint64_t nonce;
-    int32_t status, code;
-    int64_t a, b;
-    char text[224];
-};
-struct region {
-    char *low, *start, *end, *high, *data;  // guard | segment | guard
-    int64_t nbytes;
-    int kind, index;
-};
 
-static int command_fd, reply_fd;
-static volatile uint64_t nonce, mask;  // the nonce is kept masked
-static struct region* regions;
-static int n_regions;
-
-static void answer(int status, int code, int64_t a, int64_t b, const char* text) {
-    struct reply reply;
-    memset(&reply, 0, sizeof reply);
-    reply.nonce = nonce ^ mask, reply.status = status, reply.code = code, reply.a = a, reply.b = b;
-    strncpy(reply.text, text, sizeof reply.text - 1);
-    if (write(reply_fd, &reply, sizeof reply) != sizeof reply) _exit(9);
-}
-
-static void fail(int status, const char* text) {
-    answer(status, 0, 0, 0, text);
-    _exit(3);
-}
+static int command_fd;
 
 static void read_all(void* into, size_t bytes) {
     for (char* at = into; bytes;) {
@@ -95,79 +50,6 @@ static void read_all(void* into, size_t bytes) {
         if (got <= 0) _exit(0);  // the judge closed the channel
         at += got, bytes -= got;
     }
-}
-
-// A segment with inaccessible pages on both sides. fd < 0: fresh private memory.
-static char* place(int fd, int64_t start, int64_t length, int64_t data, int64_t nbytes, int prot, int kind, int index) {
-    char* low = mmap(NULL, length + 2 * GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (low == MAP_FAILED) return NULL;
-    if (fd < 0) {  // the filter lets nothing be mapped at a given place any more
-        if (mprotect(low + GUARD, length, prot)) return NULL;
-        madvise(low + GUARD, length, POPULATE_WRITE);
-    } else if (mmap(low + GUARD, length, prot, MAP_FIXED | MAP_POPULATE | MAP_SHARED, fd, start) == MAP_FAILED) {
-        return NULL;
-    }
-    struct region* it = &regions[n_regions++];
-    it->low = low, it->start = low + GUARD, it->end = it->start + length, it->high = it->end + GUARD;
-    it->data = it->start + (data - start), it->nbytes = nbytes, it->kind = kind, it->index = index;
-    return it->data;
-}
-
-static char* place_private(int64_t nbytes, int kind) {
-    int64_t used = (nbytes + ALIGN - 1) / ALIGN * ALIGN, length = (used + PAGE - 1) / PAGE * PAGE;
-    return place(-1, 0, length, length - used, nbytes, PROT_READ | PROT_WRITE, kind, 0);
-}
-
-static const char* const kinds[] = {"in", "cst", "out", "the workspace", "the packed memory"};
-
-static void on_signal(int number, siginfo_t* info, void* context) {
-    ucontext_t* state = context;
-    if (number == SIGSYS && info->si_code == 1) {
-        char called[80];
-        snprintf(called, sizeof called, "made system call %d, which a kernel may not", info->si_syscall);
-        fail(VIOLATION, called);
-    }
-    char* address = info->si_addr;
-    int memory = (number == SIGSEGV && info->si_code > 0 && info->si_code != SI_KERNEL) || number == SIGBUS;
-    int writing = (state->uc_mcontext.gregs[REG_ERR] & 2) != 0;
-    char text[224], name[40];
-    for (int i = 0; memory && i < n_regions; i++) {
-        const struct region* it = &regions[i];
-        if (address < it->low || address >= it->high) continue;
-        if (it->kind <= OUTPUT) snprintf(name, sizeof name, "%s%d", kinds[it->kind], it->index);
-        else snprintf(name, sizeof name, "%s", kinds[it->kind]);
-        if (address >= it->start && address < it->end) {
-            snprintf(text, sizeof text, "wrote to %s, which is read-only", name);
-            fail(writing ? VIOLATION : CRASH, text);
-        }
-        int before = address < it->start;
-        long far = before ? it->data - address : address - (it->data + it->nbytes);
-        snprintf(text, sizeof text, "%s %ld bytes %s %s", writing ? "wrote" : "read", far,
-                 before ? "before the start of" : "past the end of", name);
-        fail(OUT_OF_BOUNDS, text);
-    }
-    void* probe = mmap(NULL, 1 << 26, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (probe == MAP_FAILED) fail(OUT_OF_MEMORY, "the memory limit was reached");
-    char* stack = (char*)state->uc_mcontext.gregs[REG_RSP];
-    if (memory && address > stack - (1 << 20) && address < stack + (1 << 16)) {
-        snprintf(text, sizeof text, "stack overflow");
-    } else if (number == SIGSEGV && info->si_code == SI_KERNEL) {
-        snprintf(text, sizeof text, "segmentation fault (a wild or misaligned address)");
-    } else if (memory) {
-        snprintf(text, sizeof text, "segmentation fault %s address %p", writing ? "writing to" : "reading from", address);
-    } else {
-        snprintf(text, sizeof text, "killed by signal %d (%s)", number, strsignal(number));
-    }
-    fail(CRASH, text);
-}
-
-static void catch_signals(void) {
-    static char stack[1 << 16];
-    stack_t alternate = {.ss_sp = stack, .ss_size = sizeof stack};
-    sigaltstack(&alternate, NULL);
-    struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-    const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaction(numbers[i], &action, NULL);
 }
 
 static uint64_t mapped_bytes(void) {
@@ -245,37 +127,13 @@ __attribute__((naked, noinline)) static int64_t call_on(char* stack, void* funct
             "mov saved_stack(%rip), %rsp\n pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret");
 }
 
-// The stack on which kernels run, between inaccessible pages, at a random place; their argument lies above it.
-static char* new_stack(evo_call** argument) {
-    uint16_t offset = 0;
-    char* low = mmap(NULL, STACK + 2 * STACK_GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (low == MAP_FAILED || mprotect(low + STACK_GUARD, STACK, PROT_READ | PROT_WRITE)) return NULL;
-    if (getrandom(&offset, sizeof offset, 0) < 0) offset = 0;
-    char* top = low + STACK_GUARD + STACK - 256 - (offset & 0x3fc0);
-    *argument = (evo_call*)top;
-    return top;
-}
-
-static evo_tensor* describe(const struct layout* layouts, int count, int copies) {
-    evo_tensor* tensors = calloc((size_t)count * copies + 1, sizeof *tensors);
-    for (int i = 0; i < count * copies; i++) {
-        const struct layout* from = &layouts[i % count];
-        memcpy(tensors[i].size, from->size, sizeof from->size);
-        memcpy(tensors[i].stride, from->stride, sizeof from->stride);
-        tensors[i].rank = from->rank, tensors[i].dtype = from->dtype;
-    }
-    return tensors;
-}
-
+// `data` gets the address of every tensor: those of the first copy, then those of the second, ...
 static void map_tensors(const struct layout* layouts, int count, int copies, const int32_t* fds, int prot, int kind,
-                        evo_tensor* tensors) {
-    for (int copy = 0; copy < copies; copy++) {
-        for (int i = 0; i < count; i++) {
-            const struct layout* it = &layouts[i];
-            void* data = place(fds[copy], it->start, it->length, it->data, it->nbytes, prot, kind, i);
-            if (!data) fail(OUT_OF_MEMORY, "the tensors could not be mapped");
-            tensors[copy * count + i].data = data;
-        }
+                        void** data) {
+    for (int at = 0; at < copies * count; at++) {
+        const struct layout* it = &layouts[at % count];
+        data[at] = place(fds[at / count], it->start, it->length, it->data, it->nbytes, prot, kind, at % count);
+        if (!data[at]) fail(OUT_OF_MEMORY, "the tensors could not be mapped");
     }
 }
 
@@ -315,13 +173,22 @@ int main(int argc, char** argv) {
         for (uint32_t i = 0; i < head.n_cpus; i++) CPU_SET(cpus[i], &set);
         sched_setaffinity(0, sizeof set, &set);
     }
+    // Frozen, out of a kernel's sight: what tensors look like, and where those of each set and buffer are.
     const struct layout *of_in = layouts, *of_const = layouts + head.n_in, *of_out = of_const + head.n_const;
-    evo_tensor* in = describe(of_in, head.n_in, head.n_sets);
-    evo_tensor* cst = describe(of_const, head.n_const, 1);
-    evo_tensor* out = describe(of_out, head.n_out, 2);
-    map_tensors(of_in, head.n_in, head.n_sets, fds, PROT_READ, INPUT, in);
-    map_tensors(of_const, head.n_const, 1, fds + head.n_sets, PROT_READ, CONSTANT, cst);
-    map_tensors(of_out, head.n_out, 2, fds + head.n_sets + 1, PROT_READ | PROT_WRITE, OUTPUT, out);
+    size_t n_inputs = (size_t)head.n_in * head.n_sets, n_outputs = 2 * head.n_out;
+    size_t table = (n_inputs + n_outputs + head.n_const) * sizeof(void*), each = sizeof(evo_tensor);
+    void** inputs = blank(table);
+    evo_tensor *shapes = blank((head.n_in + head.n_out) * each), *cst = blank(head.n_const * each);
+    if (!inputs || !shapes || !cst) fail(HARNESS, "there is no memory for the tensors' places");
+    void **outputs = inputs + n_inputs, **constants = outputs + n_outputs;
+    map_tensors(of_in, head.n_in, head.n_sets, fds, PROT_NONE, INPUT, inputs);
+    map_tensors(of_out, head.n_out, 2, fds + head.n_sets + 1, PROT_READ | PROT_WRITE, OUTPUT, outputs);
+    map_tensors(of_const, head.n_const, 1, fds + head.n_sets, PROT_READ, CONSTANT, constants);
+    describe(of_in, head.n_in, shapes);
+    describe(of_out, head.n_out, shapes + head.n_in);
+    describe(of_const, head.n_const, cst);
+    for (uint32_t i = 0; i < head.n_const; i++) cst[i].data = constants[i];
+    freeze(inputs, table), freeze(shapes, (head.n_in + head.n_out) * each), freeze(cst, head.n_const * each);
 
     // Nothing stays open but the channel and what follows, away from the numbers a kernel would try first.
     command_fd = fcntl(command_fd, F_DUPFD_CLOEXEC, 400 + (int)(head.nonce % 200));
@@ -340,9 +207,8 @@ int main(int argc, char** argv) {
     syscall(SYS_arch_prctl, 0x1023, 18);  // ask for AMX tiles; an error only means there are none
 
     catch_signals();
-    evo_call* call = NULL;
-    char path[32] = "", *stack = new_stack(&call);
-    if (!stack) fail(HARNESS, "there is no memory for a stack");
+    char path[32] = "";
+    if (!make_stack(head.n_in + head.n_out)) fail(HARNESS, "there is no memory for a stack");
     int level = sandbox(&head, inside, library_fd, path);
     void* library = dlopen(*path ? path : argv[1], RTLD_NOW | RTLD_LOCAL);
     if (library_fd >= 0) close(library_fd);
@@ -355,7 +221,7 @@ int main(int argc, char** argv) {
     if (level && !filter_for_good(command_fd, reply_fd, tasks_fd)) fail(HARNESS, "the filter was refused");
     answer(OK, level, 0, 0, "");
 
-    evo_call base = {1, head.n_in, head.n_const, head.n_out, head.threads, in, cst, out, NULL, NULL, 0};
+    evo_call base = {1, head.n_in, head.n_const, head.n_out, head.threads, NULL, cst, NULL, NULL, NULL, 0};
     int64_t packed_bytes = 0;
     unsigned mode = float_mode();
     struct command command, *pad = malloc(sizeof *pad);
@@ -366,10 +232,11 @@ int main(int argc, char** argv) {
         command.nonce = 0;
         int code = 0;
         uint32_t done = 0;
-        *call = base;
+        wipe_stack();
+        evo_call* call = argue(&base, shapes, NULL, NULL);
         if (command.op == INFO) {
-            if (workspace) base.ws_bytes = call_on(stack, workspace, call, NULL);
-            if (packed_size && prepare) packed_bytes = call_on(stack, packed_size, call, NULL);
+            if (workspace) base.ws_bytes = call_on(stack_top, workspace, call, NULL);
+            if (packed_size && prepare) packed_bytes = call_on(stack_top, packed_size, call, NULL);
             if (base.ws_bytes < 0 || packed_bytes < 0) fail(VIOLATION, "evo_workspace or evo_packed_bytes is negative");
             if ((uint64_t)base.ws_bytes > head.memory_bytes || (uint64_t)packed_bytes > head.memory_bytes ||
                 (base.ws_bytes && !(base.ws = place_private(base.ws_bytes, WORKSPACE)))) {
@@ -379,7 +246,7 @@ int main(int argc, char** argv) {
             if (packed_bytes) {
                 char* packed = place_private(packed_bytes, PACKED);
                 if (!packed) fail(OUT_OF_MEMORY, "the packed memory that it asks for exceeds the limit");
-                code = (int)call_on(stack, prepare, call, packed);
+                code = (int)call_on(stack_top, prepare, call, packed);
                 const struct region* it = &regions[n_regions - 1];
                 mprotect(it->start, it->end - it->start, PROT_READ);
                 base.packed = packed;
@@ -390,11 +257,9 @@ int main(int argc, char** argv) {
             // What is asked for lies masked while the kernel runs.
             command.n ^= pad->n, command.start ^= pad->start, command.span ^= pad->span, command.base ^= pad->base;
             for (volatile uint32_t left = pad->op ^ command.n ^ pad->n; (left ^ pad->op) && !code; done++) {
-                uint32_t set = (command.base ^ pad->base) + ((command.start ^ pad->start) + done) % (command.span ^ pad->span);
-                *call = base;  // a kernel that writes to its argument harms one call
-                call->in = in + (size_t)set * head.n_in;
-                call->out = out + (size_t)((command.buffer + done) & 1) * head.n_out;
-                code = (int)call_on(stack, run, call, NULL);
+                size_t set = (command.base ^ pad->base) + ((command.start ^ pad->start) + done) % (command.span ^ pad->span);
+                argue(&base, shapes, inputs + set * head.n_in, outputs + ((command.buffer + done) & 1) * head.n_out);
+                code = (int)call_on(stack_top, run, call, NULL);
                 left = ((left ^ pad->op) - 1) ^ pad->op;
             }
         } else {
@@ -402,6 +267,7 @@ int main(int argc, char** argv) {
         }
         if (float_mode() != mode) fail(VIOLATION, "left the rounding, FTZ/DAZ or exception mode changed");
         if (threads_left()) fail(VIOLATION, "a thread outlives the call");
+        if (command.op == PREPARE) open_inputs();
         answer(code ? RETURNED : OK, code, command.op == INFO ? base.ws_bytes : done, packed_bytes,
                command.op == PREPARE ? "evo_prepare" : "evo_run");
     }
