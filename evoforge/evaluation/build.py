@@ -2,7 +2,7 @@
 
 The compiler reads untrusted text: it runs under limits, without network, sees its own installation
 and an empty folder of its own and nothing else, has a scrubbed environment, and nothing of the text
-ever reaches a shell.
+ever reaches a shell. Messages name places but quote no lines, so none can quote a file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ _KEPT_BUILDS = 6000
 _COMPILE = (
     "-std=gnu++17", "-O3", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros",
     "-fassociative-math", "-fPIC", "-fvisibility=hidden", "-w", "-fdiagnostics-color=never", "-fmax-errors=10",
+    "-fno-diagnostics-show-caret",
 )  # fmt: skip
+_ONLY_GCC = ("-fmax-errors", "-fno-diagnostics-show-caret")
 # Linking is a step of its own with these flags only: what a kernel's text asks for by pragma, or a
 # caller by extra flags, never makes gcc add the start-up file that turns on FTZ/DAZ in the loader.
 _LINK = ("-shared", "-fopenmp", "-Wl,-z,relro,-z,now,-z,noexecstack")
@@ -140,7 +142,8 @@ class Builder:
     def flags(self) -> list[str]:
         """The compiler's flags before any kernel's own."""
         wide = ["-mprefer-vector-width=512"] if self.target.vector_bytes >= 64 else []
-        shared = [flag for flag in _COMPILE if not (self._is_clang and flag.startswith("-fmax-errors"))]
+        shared = [flag for flag in _COMPILE if not (self._is_clang and flag.startswith(_ONLY_GCC))]
+        shared += ["-fno-caret-diagnostics"] if self._is_clang else []
         return [*shared, f"-march={self.target.isa}", *wide]
 
     @property

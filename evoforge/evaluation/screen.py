@@ -19,6 +19,13 @@ __all__ = ["ElfObject", "ElfSection", "ElfSymbol", "screen_object", "screen_sour
 
 _MAX_SOURCE_BYTES = 1 << 20
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+# Comments, and what only looks as if one began in it: numbers with separators, names, literals.
+_TOKEN = re.compile(
+    r"""(?P<comment>//[^\n]*|/\*.*?\*/)|(?:u8|[uUL])?R"(?P<end>[^()\\\s]{0,16})\(.*?\)(?P=end)"|\.?\d(?:'?\w|\.)*
+    |[A-Za-z_]\w*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""",
+    re.S | re.X,
+)
+_LINE = re.compile(r"""(?:line[ \t]*)?\d+(?:[ \t]+"[\w.+-]+"[\d \t]*)?[ \t]*""")
 _DIRECTIVE = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(\w+)[ \t]*(.*)$", re.M)
 _HEADER = re.compile(r"""^(?:<([\w./+-]+)>|"([\w./+-]+)")\s*$""")
 _SYSTEM_CALLS = (b"\x0f\x05", b"\x0f\x34", b"\xcd\x80")
@@ -45,13 +52,23 @@ _FORBIDDEN = """
     connect bind listen accept accept4 send sendto sendmsg recv recvfrom recvmsg getaddrinfo gethostbyname getenv
     secure_getenv setenv putenv environ __environ _environ readlink realpath getcwd chdir mount unshare setns chroot
     clock clock_gettime clock_nanosleep gettimeofday time nanosleep usleep sleep timespec_get omp_get_wtime
+    omp_fulfill_event omp_display_env omp_display_affinity omp_pause_resource omp_pause_resource_all
 """
+
+# Of OpenMP's runtime, what compilers make of pragmas. Left out is what starts a team and returns before it ends
+# (GOMP_parallel_start and its kin), devices and their asynchronous queues.
+_OPENMP = re.compile(
+    r"""GOMP_(parallel|parallel_(loop_\w+(?<!_start)|sections|reductions)|barrier\w*|cancel\w*|(loop|sections2?|scope|single
+    |ordered|critical|atomic|doacross|task|taskgroup|taskloop|taskwait|taskyield|workshare)(_\w+)?|alloc|free|teams\w*)""",
+    re.X,
+)
+_RUNTIMES = ("GOMP_", "GOACC_", "acc_", "omp_target_")
 
 # What a kernel can call that surely remembers nothing: arithmetic, memory it was given, OpenMP, failing.
 _FORGETFUL = re.compile(
     r"""mem(cpy|set|move|cmp|chr)|__mem\w+_chk|str(len|cmp|ncmp)|bcmp|abort|__assert_fail|__stack_chk_fail
     |omp_get_(num_threads|thread_num|max_threads|num_procs|level|active_level|team_size|ancestor_thread_num)
-    |omp_in_parallel|GOMP_(?!critical_name)\w+|_GLOBAL_OFFSET_TABLE_|_Unwind_Resume|__gxx_personality_v0
+    |omp_in_parallel|GOMP_(?!critical_name|alloc)\w+|_GLOBAL_OFFSET_TABLE_|_Unwind_Resume|__gxx_personality_v0
     |_Z(St)?9terminatev|_ZSt\d+__throw_\w+|__cxa_(begin_catch|end_catch|pure_virtual|call_terminate)
     |_ZGV\w+|__(add|sub|mul|div|neg|fix|float|ext|trunc|cmp|udiv|umod|mod|pow)\w*[sdxth][fi]\w*
     |(a?(sin|cos|tan)h?|atan2|sincos|exp|exp2|exp10|expm1|log|log2|log10|log1p|logb|ilogb|pow|sqrt|cbrt|hypot|erfc?
@@ -90,7 +107,16 @@ def screen_source(source: str) -> str | None:
         return f"the source is longer than {_MAX_SOURCE_BYTES} bytes"
     if "\0" in source:
         return "the source contains a zero byte"
-    text = _COMMENT.sub(" ", re.sub(r"\\[ \t]*\r?\n", "", source))
+    joined = re.sub(r"\\[ \t]*\r?\n", "", source)
+    # A string can hide a comment's end or beginning, so the text is read in both ways.
+    for text in (_COMMENT.sub(" ", joined), _TOKEN.sub(lambda at: " " if at["comment"] else at[0], joined)):
+        refused = _reads_files(text)
+        if refused:
+            return refused
+    return None
+
+
+def _reads_files(text: str) -> str | None:
     for word in (".incbin", "#embed", "__has_embed"):
         if word in text:
             return f"the source uses {word}"
@@ -99,6 +125,8 @@ def screen_source(source: str) -> str | None:
             return f"the source uses #{directive}"
         if directive == "pragma" and re.match(r"GCC\s+dependency", rest):
             return "the source uses #pragma GCC dependency"
+        if (directive == "line" or directive.isdigit()) and not _LINE.fullmatch(f"{directive} {rest}"):
+            return f"expected #line with a number and at most a plain file name, got {rest.strip()[:60]!r}"
         if directive == "include":
             header = _HEADER.match(rest)
             name = (header.group(1) or header.group(2)) if header else ""
@@ -137,6 +165,8 @@ def _forbidden(name: str) -> bool:
     if bare in _ALLOWED_NAMES:
         return False
     if bare in _FORBIDDEN_NAMES or bare.startswith(_FORBIDDEN_PREFIXES):
+        return True
+    if bare.startswith(_RUNTIMES) and not _OPENMP.fullmatch(bare):
         return True
     return any(part in bare for part in _FORBIDDEN_PARTS)
 

@@ -25,6 +25,7 @@ __attribute__((visibility("default"))) int64_t evo_workspace(const evo_call* cal
 __attribute__((visibility("default"))) int64_t evo_packed_bytes(const evo_call* call);  // optional, with
 __attribute__((visibility("default"))) int evo_prepare(const evo_call* call, void* packed);  // this one
 __attribute__((visibility("default"))) int evo_run(const evo_call* call);
+// The others see sizes, strides and constants only: data of `in` and `out` is null.
 // evo_run returns 0: done; 1: outside the kernel's domain, nothing written; 2: error.
 }
 

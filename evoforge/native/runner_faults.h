@@ -35,12 +35,20 @@ static void fail(int status, const char* text) {
 
 static const char* const kinds[] = {"in", "cst", "out", "the workspace", "the packed memory"};
 
+// rdtsc or rdtscp, which the vdso's clock uses too.
+static int reads_clock(const uint8_t* code) {
+    return code[0] == 0x0f && (code[1] == 0x31 || (code[1] == 0x01 && code[2] == 0xf9));
+}
+
 static void on_signal(int number, siginfo_t* info, void* context) {
     ucontext_t* state = context;
     if (number == SIGSYS && info->si_code == 1) {
         char called[80];
         snprintf(called, sizeof called, "made system call %d, which a kernel may not", info->si_syscall);
         fail(VIOLATION, called);
+    }
+    if (number == SIGSEGV && info->si_code == SI_KERNEL && reads_clock((void*)state->uc_mcontext.gregs[REG_RIP])) {
+        fail(VIOLATION, "read the clock, which a kernel has no use for");
     }
     char* address = info->si_addr;
     int memory = (number == SIGSEGV && info->si_code > 0 && info->si_code != SI_KERNEL) || number == SIGBUS;

@@ -321,6 +321,96 @@ def test_a_thread_that_outlives_its_batch_is_caught(
     assert "outlives" in caught.value.reason or how == "bomb"
 
 
+def test_a_team_left_open_is_caught(start: Callable[..., Runner], tmp_path: Path) -> None:
+    text = (
+        'extern "C" void GOMP_parallel_start(void (*)(void*), void*, unsigned);\n'
+        'extern "C" int evo_run(const evo_call*) {\n'
+        "GOMP_parallel_start([](void*) { for (volatile long i = 0; i >= 0; i++) {} }, nullptr, 3); return 0; }"
+    )
+    with pytest.raises(KernelFault) as caught, start(unscreened(tmp_path, HEAD + text), threads=3) as runner:
+        runner.run(1, 0)
+    assert caught.value.status is Status.VIOLATION
+    assert "OpenMP" in caught.value.reason
+
+
+@pytest.mark.parametrize("clock", ["__builtin_ia32_rdtsc()", "__builtin_ia32_rdtscp(&with)"])
+def test_a_kernel_cannot_read_the_clock(start: Callable[..., Runner], tmp_path: Path, clock: str) -> None:
+    text = f'extern "C" int evo_run(const evo_call*) {{ unsigned with; return ({clock} + (with = 0)) == 1; }}'
+    with pytest.raises(KernelFault) as caught, start(unscreened(tmp_path, HEAD + text)) as runner:
+        runner.run(1, 0)
+    assert caught.value.status is Status.VIOLATION
+    assert "clock" in caught.value.reason
+
+
+SIGHT = {
+    "in evo_workspace": "int64_t evo_workspace(const evo_call* call) { return seen(call) ? -1 : 64; }",
+    "in evo_prepare": "int64_t evo_packed_bytes(const evo_call* call) { return seen(call) ? -1 : 64; }"
+    "int evo_prepare(const evo_call* call, void*) { return seen(call) ? 3 : 0; }",
+}
+
+
+@pytest.mark.parametrize("how", SIGHT)
+def test_before_the_first_call_there_are_sizes_and_no_data(
+    start: Callable[..., Runner], tmp_path: Path, how: str
+) -> None:
+    text = (
+        "static bool seen(const evo_call* call) {\n"
+        "return call->in[0].data || call->in[1].data || call->out[0].data || call->in[1].size[1] != 61; }\n"
+        f'extern "C" {{ {SIGHT[how]} }}\n'
+        'extern "C" int evo_run(const evo_call* call) { return call->in[1].data && call->out[0].data ? 0 : 2; }'
+    )
+    with start(unscreened(tmp_path, HEAD + text)) as runner:
+        runner.run(3, 0)
+
+
+def test_a_call_tells_nothing_of_the_next_ones_tensors(
+    start: Callable[..., Runner], tmp_path: Path, add_outputs: Outputs
+) -> None:
+    text = """
+extern "C" int evo_run(const evo_call* call) {
+    static long places[4];
+    static int calls;
+    float* out = EVO_OUT(float, 0);
+    evo_tensor* own = (evo_tensor*)call->in;
+    for (int i = 0; i < 2; i++) places[2 * (calls % 2) + i] = (long)own[i].data;
+    out[0] = own[1].data < (char*)own[0].data + 37 * 61 * 4 && own[1].data > own[0].data;
+    out[1] = calls && places[1] - places[0] == places[3] - places[2];  // no regular distances
+    out[2] = call->out[call->n_out].data != nullptr || call->n_in != 2 || own[0].size[1] != 61;
+    own[0].data = nullptr, own[0].size[1] = 0;  // harms nobody but this call
+    ((evo_call*)call)->n_in = 99, calls++;
+    return 0;
+}
+"""
+    with start(unscreened(tmp_path, HEAD + text)) as runner:
+        runner.run(7, 0)
+    for outputs in add_outputs:
+        assert (outputs.array(0)[0, :3] == 0).all()
+
+
+def test_a_stack_is_wiped_between_commands(start: Callable[..., Runner], tmp_path: Path, add_outputs: Outputs) -> None:
+    text = """
+#include <string.h>
+template <int N> __attribute__((noinline)) float find(bool write) {
+    volatile char deep[N];
+    float found = 0;
+    if (write) memset((char*)deep, 77, N);
+    else for (int i = 0; i < N; i++) found += deep[i] == 77;
+    return found;
+}
+extern "C" int evo_run(const evo_call* call) {
+    static int calls;
+    float* out = EVO_OUT(float, 0);
+    bool write = !calls++;
+    out[0] = find<1 << 20>(write), out[1] = find<2000>(write);
+    return 0;
+}
+"""
+    with start(unscreened(tmp_path, HEAD + text)) as runner:
+        runner.run(1, 0)
+        runner.run(1, 0)
+    assert (add_outputs[0].array(0)[0, :2] == 0).all()
+
+
 AS_NOBODY = """
 os.setgroups([])
 os.setresgid(65534, 65534, 65534)

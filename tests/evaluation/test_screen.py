@@ -33,6 +33,7 @@ def compiled(folder: Path, text: str, *flags: str) -> Path:
     [
         '#include "evoforge.h"\n#include <algorithm>\n#  include <bits/stdc++.h>\nint x;',
         '// #include "/etc/passwd"\n/* #include "../secret.h" */ int x;',
+        "#line 7\n#line 7 \"kernel.cpp\"\n# 1 \"kernel.cpp\" 2\nint x = 1'000'000; char c = '\"'; // it's fine",
         '#pragma omp parallel\n#pragma GCC unroll 4\n#define INCLUDE 1\nconst char* s = "/etc/passwd";',
     ],
 )
@@ -53,6 +54,12 @@ def test_honest_text_passes(text: str) -> None:
         '#include_next "stdio.h"',
         '#import "/etc/passwd"',
         '#pragma GCC dependency "/etc/passwd"',
+        'const char* a = "/*";\n#include "/etc/passwd"\nconst char* b = "*/";',
+        'const char* a = R"x(" /* )x";\n#include "/etc/passwd"\nconst char* b = "*/";',
+        'char a = \'"\'; const char* b = "/*";\n#include "/etc/passwd"\nconst char* c = "*/";',
+        '#line 1 "/etc/passwd"',
+        '# 1 "../secret.h"',
+        "#line 1 FILE",
         'asm(".incbin \\"/etc/passwd\\"");',
         "const char secret[] = {\n#embed </etc/passwd>\n};",
         "int x;\0",
@@ -72,6 +79,12 @@ def test_text_that_reads_other_files_is_refused(text: str) -> None:
         "#include <thread>\n#include <future>\n#include <pthread.h>\nint run(pthread_t* t, void* (*f)(void*)) {\n"
         "std::thread one([] {}); one.join(); pthread_create(t, 0, f, 0); pthread_join(*t, 0);\n"
         "return std::async(std::launch::async, [] { return 1; }).get(); }",
+        "#include <omp.h>\nint run(float* x, int n) { float s = 0;\n"
+        "#pragma omp parallel for schedule(guided) reduction(+:s)\nfor (int i = 0; i < n; i++) s += x[i];\n"
+        "#pragma omp parallel sections\n{\n#pragma omp section\nx[0] = s;\n"
+        "#pragma omp section\nx[1] = s;\n}\n#pragma omp parallel\n#pragma omp single\n#pragma omp taskloop\n"
+        "for (int i = 0; i < n; i++) {\n#pragma omp critical(a)\nx[i] = omp_get_thread_num();\n}\n"
+        "#pragma omp parallel for ordered\nfor (int i = 0; i < n; i++) {\n#pragma omp ordered\nx[i]++;\n}\nreturn 0; }",
         # 0f 05 inside a constant is not a system call
         "long run() { return 0x050f11223344; }",
         "static int counter; int run() { return counter++; }",
@@ -117,6 +130,18 @@ def test_honest_objects_pass(tmp_path: Path, text: str) -> None:
             "#include <chrono>\nlong run() { return std::chrono::steady_clock::now().time_since_epoch().count(); }",
             "chrono",
         ),
+        *[
+            (f'extern "C" void {name}(void (*)(void*), void*, unsigned); void run() {{ {name}(0, 0, 4); }}', name)
+            for name in (
+                "GOMP_parallel_start",
+                "GOMP_parallel_loop_dynamic_start",
+                "GOMP_parallel_sections_start",
+                "GOMP_parallel_end",
+                "GOMP_target_ext",
+                "GOACC_parallel_keyed",
+                "acc_async_wait",
+            )
+        ],
         ('#include <fstream>\nvoid run() { std::ofstream("/tmp/x") << 1; }', ""),
     ],
 )
