@@ -25,7 +25,7 @@ from evoforge.tuning import Tuner
 __all__ = ["Loop"]
 
 _CLOSE = 0.585  # log2 1.5: what is further below its cell's elite, or the campaign's best, is not tuned
-_WORTHLESS = -3.0  # log2: eight times slower than the baseline is not worth the time of a confirmation
+_WORTHLESS = -3.0  # log2: eight times slower than the baseline is not worth the time of a measurement
 _BREADTH = 0.6  # share of the budget for drawing the map, before the best of it is tuned
 _TUNE_AHEAD = 2  # points of one candidate that are built side by side
 _MAX_CONFIRMATIONS = 3  # per point, when intervals of challenger and incumbent overlap
@@ -161,7 +161,7 @@ class Loop:
         self._placed.clear()
         start = self._start(proposal) or {}
         self._phase("judging")
-        first = self._duplicate(ticket, proposal, start, rows) or self._trial(ticket, proposal, start, None, rows)
+        first = self._duplicate(ticket, proposal, start, rows) or self._trial(ticket, proposal, start, _WORTHLESS, rows)
         if proposal.emitter == "import" and not first.status.correct:
             text = f"your kernel {candidate.short_id} ended {first.status}: {first.reason}"
             self.narrator.tell("notice", text=text)

@@ -225,12 +225,12 @@ class Judge:
         Args:
             params: overlay the candidate's defaults.
             blocks: paired blocks per workload, against `baseline`. A kernel so slow that they take
-                more than 8 s gets fewer.
-            prune_below: log2 speed-up; a kernel significantly below it after four blocks, or eight
-                times slower after one, ends PRUNED without facts.
+                more than 2 s gets fewer.
+            prune_below: log2 speed-up; a kernel significantly below it after four blocks, or four
+                times slower after one, or eight times after one call, ends PRUNED without facts.
         """
         return Trial(self._stand, candidate, params, Kind.TRIAL).run(
-            lambda trial: trial.quick(blocks, prune_below, wanted_facts)
+            lambda trial: trial.quick(blocks, prune_below, wanted_facts), prune_below=prune_below
         )
 
     def confirm(

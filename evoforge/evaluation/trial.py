@@ -28,10 +28,11 @@ from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput
 __all__ = ["Stand", "Trial", "build_all", "describe", "duel"]
 
 _BEYOND_BOUND = 1.15
-_HOPELESS_LOG2 = 3.0
+_HOPELESS_LOG2 = 2.0  # so far below what it must beat, one block is enough, or one verified call
+_NOBODY_CHEATS_LOG2 = -1.0  # a kernel that takes twice the baseline's time is not doubted
 _LIMIT_FACTOR = 100.0
 _MAX_LIMIT_S = 120.0
-_TRIAL_TIMING_S = 8.0
+_TRIAL_TIMING_S = 2.0
 _GAP_PROCESSES = 5
 Watches = dict[str, dict[str, Stopwatch]]
 """Per workload, the stopwatches of ``candidate`` and of the sides that it is timed beside."""
@@ -127,11 +128,14 @@ class Trial:
         self._built: dict[str, Built] = {}
         self._rows: dict[str, list[Block]] = {name: [] for name in stand.materials}
 
-    def run(self, measure: Callable[[Trial], Evaluation], *, unseen: bool = False) -> Evaluation:
+    def run(
+        self, measure: Callable[[Trial], Evaluation], *, unseen: bool = False, prune_below: float | None = None
+    ) -> Evaluation:
         """Builds, verifies and goes on with `measure`.
 
         Args:
             unseen: verify on a secret set that no trial meets, three times over, and on extremes.
+            prune_below: log2 speed-up; a right call far below it ends the trial PRUNED.
         """
         stand = self._stand
         try:
@@ -147,7 +151,8 @@ class Trial:
                 if built.status is not Status.CORRECT:
                     return self.verdict(built.status, built.reason)
             with self._stage("verify"):
-                self._verify(unseen)
+                if self._verify(unseen, prune_below):
+                    return self.verdict(Status.PRUNED, "its first right call is far slower than what it must beat")
             return measure(self)
         except WrongOutput as wrong:
             self._max_error = max(self._max_error or 0.0, wrong.max_error)
@@ -169,9 +174,10 @@ class Trial:
                 pruned = prune_below is not None and self._is_below(prune_below)
                 if pruned or time.perf_counter() - began > _TRIAL_TIMING_S:
                     break
-            suspect = "" if pruned else self._disagreement(watches)
-            gaps = [_gap(watches)]
-        if not pruned and not suspect:
+            doubted = not pruned and max(self._ratios()) > _NOBODY_CHEATS_LOG2
+            suspect = self._disagreement(watches) if doubted else ""
+            gaps = [_gap(watches)] if doubted else [0.0]
+        if not suspect:
             suspect = self._skipped(gaps)
         if suspect:
             return self.verdict(Status.TIMING_SUSPECT, suspect)
@@ -214,7 +220,8 @@ class Trial:
             seconds=dict(self._seconds), sandbox=self._level,
         )  # fmt: skip
 
-    def _verify(self, unseen: bool) -> None:
+    def _verify(self, unseen: bool, prune_below: float | None) -> bool:
+        """Whether verification was cut short, by a call that is right and hopelessly slow."""
         stand = self._stand
         for name, built in self._built.items():
             material, known = stand.materials[name], self._sets(name, unseen)
@@ -223,11 +230,28 @@ class Trial:
                 if runner.info.packed_bytes:
                     self._flags.add("prepacked")
                 limit_s, repeats = stand.limit_s(material), 3 if unseen else 2
-                found = verify(runner, known, material.outputs, stand.task.tolerance, limit_s=limit_s, repeats=repeats)
+                found = verify(
+                    runner, known, material.outputs, stand.task.tolerance, limit_s=limit_s, repeats=repeats,
+                    enough_s=self._hopeless_s(name, prune_below),
+                )  # fmt: skip
+            if found.cut_short_s:
+                side = stand.baseline[name]
+                other_ms = stand.baselines.stopwatch(side, name).call_s * 1e3
+                self._rows[name].append(Block(0, found.cut_short_s * 1e3, **{f"{side}_ms": other_ms}))
+                self._rows = {name: rows for name, rows in self._rows.items() if rows}
+                return True
             self._passed.update(item.serial for item in known)
             self._max_error = max(self._max_error or 0.0, found.max_error)
             if not found.deterministic:
                 self._flags.add("nondeterministic")
+        return False
+
+    def _hopeless_s(self, name: str, prune_below: float | None) -> float:
+        """Seconds of one call beyond which nothing else needs to be known about a kernel."""
+        if prune_below is None:
+            return math.inf
+        base_s = self._stand.baselines.stopwatch(self._stand.baseline[name], name).call_s
+        return float(base_s * 2 ** (_HOPELESS_LOG2 + 1 - prune_below))
 
     def _sets(self, name: str, unseen: bool) -> list[Known]:
         """What to verify on: the pool; for a claim the unseen set, and what this kernel has not passed yet."""
@@ -300,13 +324,17 @@ class Trial:
 
     def _is_below(self, threshold: float) -> bool:
         """Whether the blocks' mean log2 ratios over the workloads are below `threshold` beyond doubt."""
+        ratios = self._ratios()
+        return max(ratios) < threshold - _HOPELESS_LOG2 or significantly_below(ratios, threshold)
+
+    def _ratios(self) -> list[float]:
+        """Per block the mean log2 ratio to the baseline over the workloads."""
         baseline = self._stand.baseline
         per_workload = [
             [math.log2((row.baseline_ms(baseline[name]) or row.candidate_ms) / row.candidate_ms) for row in rows]
             for name, rows in self._rows.items()
         ]
-        ratios = [statistics.fmean(column) for column in zip(*per_workload, strict=True)]
-        return max(ratios) < threshold - _HOPELESS_LOG2 or significantly_below(ratios, threshold)
+        return [statistics.fmean(column) for column in zip(*per_workload, strict=True)]
 
     def _judged(self, wanted_facts: bool) -> Evaluation:
         if wanted_facts:

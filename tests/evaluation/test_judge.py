@@ -269,3 +269,13 @@ def test_an_unknown_sandbox_is_refused(one_thread: Target, tmp_path: Path) -> No
     path.write_text(SCALE)
     with pytest.raises(UsageError, match="strict"):
         Judge(load_task(str(path)), one_thread, seed=0, sandbox="total")
+
+
+def test_a_hopelessly_slow_kernel_costs_one_call(judge: Judge, kernel: Callable[[str], str]) -> None:
+    found = judge.trial(candidate_of(kernel("slow")), {}, prune_below=-3.0)
+    assert found.status is Status.PRUNED
+    assert "first right call" in found.reason
+    assert found.latency_ms is not None
+    assert found.latency_ms > 10
+    assert not found.facts
+    assert judge.trial(candidate_of(kernel("slow")), {}, wanted_facts=False).status is Status.CORRECT
