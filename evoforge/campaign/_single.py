@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evoforge.archives import speedup_interval
+from evoforge.archives import DISQUALIFYING, speedup_interval
 from evoforge.archives.descriptor import Descriptor
 from evoforge.campaign._campaign import check_unchanged, read_kernel
 from evoforge.campaign._events import Narrator, Observer
@@ -18,9 +18,11 @@ from evoforge.campaign._setup import Setup, analyse
 from evoforge.config import CampaignConfig
 from evoforge.core import Cell, Elite, Evaluation, Kind, Params, Status, Task
 from evoforge.errors import UsageError
-from evoforge.storage import open_store
+from evoforge.storage import Placement, open_store
 
 __all__ = ["bench", "check_task", "evaluate_kernel"]
+
+_LEAST_NOISE = 1.01
 
 
 def evaluate_kernel(
@@ -101,7 +103,8 @@ def bench(name: str, store_url: str, *, observer: Observer | None = None) -> dic
     The rows are stored as new evaluations. `low` and `high` bound `speedup_best_baseline`, the speed-up
     over the faster of both (95%). `moved` compares the fresh interval over the campaign's baseline with
     the claim: SAME where they overlap, else FASTER or SLOWER; or the status of a kernel that is no
-    longer correct.
+    longer correct, which loses its place. `verdict` is FAST where the interval lies above what a binary
+    shows against itself here, SLOW where it lies below, else SAME.
     """
     narrator = Narrator(observer)
     with open_store(store_url, create=False) as store, ExitStack() as stack:
@@ -112,19 +115,23 @@ def bench(name: str, store_url: str, *, observer: Observer | None = None) -> dic
             raise UsageError(f"campaign {name} has no elite to measure; go on with: evoforge resume {name}")
         stack.enter_context(store.lock_campaign(name))
         config = CampaignConfig.model_validate(dict(row.config))
-        _, judge, _ = prepare(row, config, Setup.from_json(row.setup), narrator, stack)
+        _, judge, setup = prepare(row, config, Setup.from_json(row.setup), narrator, stack)
         rows: list[dict[str, Any]] = []
         for elite in archive:
             narrator.tell("phase", text=f"measuring {elite.candidate[:12]} again ({len(rows) + 1} of {len(archive)})")
             fresh = judge.confirm(
                 candidates[elite.candidate], elite.params, sides=("eager", "compiled"), kind=Kind.BENCH
             )
-            store.record_outcome(name, None, None, [fresh])
-            rows.append(_row(elite, fresh))
+            demoted = fresh.status in DISQUALIFYING
+            lost = Placement(
+                "DEMOTED", elite.cell, elite.candidate, elite.params, elite.objective, elite.lower, reason=fresh.reason
+            )
+            store.record_outcome(name, None, None, [fresh], [lost] if demoted else [])
+            rows.append(_row(elite, fresh, setup.aa_margin or 0.0))
     return {"campaign": name, "task": row.task.name, "target": row.target.spec, "rows": rows}
 
 
-def _row(elite: Elite, fresh: Evaluation) -> dict[str, Any]:
+def _row(elite: Elite, fresh: Evaluation, margin: float) -> dict[str, Any]:
     row: dict[str, Any] = {
         "cell": list(elite.cell),
         "candidate": elite.candidate,
@@ -139,12 +146,14 @@ def _row(elite: Elite, fresh: Evaluation) -> dict[str, Any]:
         "high": None,
         "latency_ms": fresh.latency_ms,
         "roofline_fraction": fresh.roofline_fraction,
+        "verdict": None,
         "moved": str(fresh.status),
     }
     if fresh.status is not Status.CORRECT:
         return row
     ours, best = speedup_interval([fresh]), speedup_interval([fresh.against_fastest()])
     assert ours is not None and best is not None, "a bench has at least two processes"
+    noise = max(2**margin, _LEAST_NOISE)
     claim_high = 2 ** (2 * elite.objective - elite.lower)
     row.update(
         speedup_eager=fresh.speedup("eager"),
@@ -152,6 +161,7 @@ def _row(elite: Elite, fresh: Evaluation) -> dict[str, Any]:
         speedup_best_baseline=best[1],
         low=best[0],
         high=best[2],
+        verdict="FAST" if best[0] > noise else "SLOW" if best[2] < 1 / noise else "SAME",
         moved="FASTER" if ours[0] > claim_high else "SLOWER" if ours[2] < 2**elite.lower else "SAME",
     )
     return row

@@ -46,6 +46,7 @@ def bench(
             ("95%", interval_text),
             ("eager", lambda row: speedup_text(row.get("speedup_eager"))),
             ("compiled", lambda row: speedup_text(row.get("speedup_compiled"))),
+            ("verdict", lambda row: str(row.get("verdict") or "–")),
             ("moved", lambda row: str(row.get("moved") or "–")),
         ),
         title=f"elites of {name}, measured again",
