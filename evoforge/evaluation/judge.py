@@ -23,7 +23,7 @@ from evoforge.evaluation.baselines import SIDES, Baselines
 from evoforge.evaluation.build import Builder, Built
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.comparison import Comparison, judged
-from evoforge.evaluation.material import Known, draw_extremes, draw_known, make_material, widen_pool
+from evoforge.evaluation.material import Known, draw_extremes, draw_known, know_ring, make_material, widen_pool
 from evoforge.evaluation.priority import measuring
 from evoforge.evaluation.runner import LEVELS, KernelFault
 from evoforge.evaluation.tasks import accepted_controls
@@ -318,6 +318,7 @@ class Judge:
         with self._reference_at_work() as reference:
             for material in self._stand.materials.values():
                 widen_pool(reference, material, self.task.tolerance, self._rng)
+                know_ring(reference, material, self._rng)
 
     def _extremes(self, name: str) -> tuple[Known, ...]:
         with self._reference_at_work() as reference:

@@ -14,9 +14,10 @@ from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.timing import ring_size
 from evoforge.evaluation.worker import EXTREMES, FAMILIES, Reference, ReferenceWorker
 
-__all__ = ["Known", "Material", "draw_extremes", "draw_known", "make_material", "widen_pool"]
+__all__ = ["Known", "Material", "draw_extremes", "draw_known", "know_ring", "make_material", "widen_pool"]
 
 _POOL_BYTES = 1 << 30
+_RING_BYTES = 768 << 20
 _SEEDS = 1 << 31
 
 
@@ -43,10 +44,11 @@ class Material:
     """One workload's memory, shared with its runners and baselines.
 
     The first two sets of `ring` are the first two of `pool`: timed batches end on sets whose right
-    answer is known. All of the ring are drawn by get_inputs(), so that the time is that of the task's
-    own data; other families are verified only. `dropped` names families on which the reference is
-    not finite or does not accept itself. `extremes` are drawn when first wanted (`draw_extremes`).
-    `eager_s` is what one eager call takes.
+    `answer` is known. All of the ring are drawn by get_inputs(), so that the time is that of the task's
+    own data; other families are verified only. Where there is room the answers of all the ring are
+    known, and there is a `spare` set for each of its sets. `dropped` names families on which the
+    reference is not finite or does not accept itself. `extremes` are drawn when first wanted
+    (`draw_extremes`). `eager_s` is what one eager call takes.
     """
 
     name: str
@@ -55,6 +57,8 @@ class Material:
     outputs: tuple[SharedTensors, SharedTensors]
     pool: list[Known]
     fillers: list[SharedTensors]
+    answers: dict[int, Reference] = field(default_factory=dict)
+    spare: list[Known] = field(default_factory=list)
     dropped: tuple[str, ...] = ()
     extremes: tuple[Known, ...] | None = None
     widened: bool = False
@@ -66,9 +70,38 @@ class Material:
     def ring(self) -> list[SharedTensors]:
         return [self.pool[0].inputs, self.pool[1].inputs, *self.fillers]
 
+    def answer(self, index: int) -> Reference | None:
+        """The right answer for set `index` of the ring, if it is known."""
+        return self.pool[index].reference if index < 2 else self.answers.get(index)
+
+    def renew(self) -> bool:
+        """Every set of the ring trades its contents and its answer for those of a spare one.
+
+        What a kernel in a process that runs now has seen, kept or computed ahead is then worth nothing.
+        False, and nothing done, where there are no spare sets.
+        """
+        for index, (held, spare) in enumerate(zip(self.ring, self.spare, strict=False)):
+            for tensor in range(len(held.specs)):
+                ours, theirs = held.bytes_of(tensor), spare.inputs.bytes_of(tensor)
+                kept = ours.copy()
+                ours[:] = theirs
+                theirs[:] = kept
+            answer = self.answer(index)
+            assert answer is not None
+            if index < 2:
+                old = self.pool[index]
+                self.pool[index] = Known(held, spare.reference, old.family, spare.serial)
+                self.spare[index] = Known(spare.inputs, answer, spare.family, old.serial)
+            else:
+                self.answers[index] = spare.reference
+                self.spare[index] = Known(spare.inputs, answer, spare.family, spare.serial)
+        return bool(self.spare)
+
     def close(self) -> None:
-        for known in (*self.pool, *(self.extremes or ()), *([self.reserve] if self.reserve else [])):
+        for known in (*self.pool, *self.spare, *(self.extremes or ()), *([self.reserve] if self.reserve else [])):
             known.close()
+        for reference in self.answers.values():
+            reference.close()
         for shared in (*self.fillers, *self.outputs, *([self.constants] if self.constants else [])):
             shared.close()
 
@@ -103,6 +136,23 @@ def draw_known(worker: ReferenceWorker, name: str, rng: np.random.Generator, fam
 
 def _seed(rng: np.random.Generator) -> int:
     return int(rng.integers(_SEEDS))
+
+
+def know_ring(worker: ReferenceWorker, material: Material, rng: np.random.Generator) -> None:
+    """Works out the answers of the whole ring, and draws its spare sets, as far as there is room.
+
+    For when there is time, as `widen_pool`. Once per material.
+
+    Raises:
+        WorkerError: the reference process died.
+    """
+    size = len(material.ring) * _set_bytes(material)
+    if material.answers or size > _RING_BYTES:
+        return
+    for index, filler in enumerate(material.fillers, 2):
+        material.answers[index] = worker.reference(material.name, filler)
+    if 2 * size <= _RING_BYTES:
+        material.spare = [draw_known(worker, material.name, rng) for _ in material.ring]
 
 
 def widen_pool(worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator) -> None:

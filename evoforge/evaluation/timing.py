@@ -37,10 +37,10 @@ BRIEF_LOG2 = 0.32
 
 _BATCH_S = 0.010
 _WAKE_S = 100e-6
+_TOO_BRIEF_S = 200e-6
 _MAX_CALLS = 1 << 20
 _EMPTIES = 7
 _AGREE_TRIES = 6
-_BRIEF_TRIES = 5
 _RING_SETS = 64
 _RING_BYTES = 1 << 30
 
@@ -121,20 +121,15 @@ class Stopwatch:
         """log2 of the latest time per call over that in a brief batch; far below 0, calls were skipped.
 
         What waking threads may cost is taken off the brief batch, so a kernel of microseconds is not
-        suspected, and not seen through either. Noise makes a brief batch longer, never shorter: the
-        largest of several tries counts. 0 where there is no brief batch.
+        suspected, and not seen through either: 0 where too little is left, or where there is no brief
+        batch. For a process that was not asked before: what it has seen in one brief batch is known to it.
         """
-        largest = -math.inf
-        for _ in range(_BRIEF_TRIES):
-            brief = self._side.brief()
-            if brief is None:
-                return 0.0
-            calls, seconds = brief
-            gap = math.log2(self._call_s * calls / max(seconds - self._overhead_s - _WAKE_S, 1e-9))
-            largest = max(largest, gap)
-            if largest >= -BRIEF_LOG2:
-                break
-        return largest
+        brief = self._side.brief()
+        if brief is None:
+            return 0.0
+        calls, seconds = brief
+        spent = seconds - self._overhead_s - _WAKE_S
+        return 0.0 if spent < _TOO_BRIEF_S else math.log2(self._call_s * calls / spent)
 
     @property
     def _most(self) -> int:

@@ -99,9 +99,9 @@ def test_a_side_that_takes_few_calls_at_once_is_asked_for_no_more() -> None:
     assert max(side.calls) <= 33
 
 
-@pytest.mark.parametrize(("long_s", "gap"), [(1e-5, 0.0), (2e-5, 1.0), (0.25e-5, -2.0)])
+@pytest.mark.parametrize(("long_s", "gap"), [(1e-4, 0.0), (2e-4, 1.0), (0.25e-4, -2.0)])
 def test_the_gap_compares_a_brief_batch_with_long_ones(long_s: float, gap: float) -> None:
-    watch = Stopwatch(Simulated(lambda n: n * long_s, brief=(4, 4e-5 + 150e-6)), np.random.default_rng(0))
+    watch = Stopwatch(Simulated(lambda n: n * long_s, brief=(4, 4e-4 + 150e-6)), np.random.default_rng(0))
     watch.calibrate()
     assert watch.gap() == pytest.approx(gap)
 
@@ -145,3 +145,9 @@ def test_pruning_agrees_with_the_exact_wilcoxon_test() -> None:
         values = rng.normal(-0.5, 1, int(rng.integers(4, 12))).tolist()
         expected = wilcoxon(values, alternative="less", method="exact").pvalue < 0.1
         assert significantly_below(values, 0.0) == expected
+
+
+def test_a_brief_batch_lost_in_noise_says_nothing() -> None:
+    watch = Stopwatch(Simulated(lambda n: n * 1e-6, brief=(64, 300e-6)), np.random.default_rng(0))
+    watch.calibrate()
+    assert watch.gap() == 0.0
