@@ -91,16 +91,20 @@ class Signature:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a correct kernel may be from the fp64 reference (EVALUATION: correctness)."""
+    """How far a correct kernel may be from the fp64 reference (EVALUATION: correctness).
+
+    `nonfinite`: NaN and ±Inf must ``match`` the reference by position, or be nowhere (``forbid``). A
+    task that leaves it ``unspecified`` is judged by position too, but never on infinite inputs.
+    """
 
     precision: str = "ieee"
-    nonfinite: str = "match"
+    nonfinite: str = "unspecified"
     factor: float = 512.0
 
     def __post_init__(self) -> None:
         if self.precision not in ("ieee", "split", "tf32"):
             raise TaskError(f"TOLERANCE['precision'] must be ieee, split or tf32, got {self.precision!r}")
-        if self.nonfinite not in ("match", "forbid"):
+        if self.nonfinite not in ("unspecified", "match", "forbid"):
             raise TaskError(f"TOLERANCE['nonfinite'] must be match or forbid, got {self.nonfinite!r}")
         if not 0 < self.factor <= 512:
             raise TaskError(f"TOLERANCE['factor'] may only fall: it must be in (0, 512], got {self.factor!r}")

@@ -318,7 +318,7 @@ class Judge:
         with self._reference_at_work() as reference:
             for material in self._stand.materials.values():
                 widen_pool(reference, material, self.task.tolerance, self._rng)
-                know_ring(reference, material, self._rng)
+                know_ring(reference, material)
 
     def _extremes(self, name: str) -> tuple[Known, ...]:
         with self._reference_at_work() as reference:

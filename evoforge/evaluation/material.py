@@ -46,9 +46,8 @@ class Material:
     The first two sets of `ring` are the first two of `pool`: timed batches end on sets whose right
     `answer` is known. All of the ring are drawn by get_inputs(), so that the time is that of the task's
     own data; other families are verified only. Where there is room the answers of all the ring are
-    known, and there is a `spare` set for each of its sets. `dropped` names families on which the
-    reference is not finite or does not accept itself. `extremes` are drawn when first wanted
-    (`draw_extremes`). `eager_s` is what one eager call takes.
+    known. `dropped` names families on which the reference is not finite or does not accept itself.
+    `extremes` are drawn when first wanted (`draw_extremes`). `eager_s` is what one eager call takes.
     """
 
     name: str
@@ -58,7 +57,6 @@ class Material:
     pool: list[Known]
     fillers: list[SharedTensors]
     answers: dict[int, Reference] = field(default_factory=dict)
-    spare: list[Known] = field(default_factory=list)
     dropped: tuple[str, ...] = ()
     extremes: tuple[Known, ...] | None = None
     widened: bool = False
@@ -74,31 +72,8 @@ class Material:
         """The right answer for set `index` of the ring, if it is known."""
         return self.pool[index].reference if index < 2 else self.answers.get(index)
 
-    def renew(self) -> bool:
-        """Every set of the ring trades its contents and its answer for those of a spare one.
-
-        What a kernel in a process that runs now has seen, kept or computed ahead is then worth nothing.
-        False, and nothing done, where there are no spare sets.
-        """
-        for index, (held, spare) in enumerate(zip(self.ring, self.spare, strict=False)):
-            for tensor in range(len(held.specs)):
-                ours, theirs = held.bytes_of(tensor), spare.inputs.bytes_of(tensor)
-                kept = ours.copy()
-                ours[:] = theirs
-                theirs[:] = kept
-            answer = self.answer(index)
-            assert answer is not None
-            if index < 2:
-                old = self.pool[index]
-                self.pool[index] = Known(held, spare.reference, old.family, spare.serial)
-                self.spare[index] = Known(spare.inputs, answer, spare.family, old.serial)
-            else:
-                self.answers[index] = spare.reference
-                self.spare[index] = Known(spare.inputs, answer, spare.family, spare.serial)
-        return bool(self.spare)
-
     def close(self) -> None:
-        for known in (*self.pool, *self.spare, *(self.extremes or ()), *([self.reserve] if self.reserve else [])):
+        for known in (*self.pool, *(self.extremes or ()), *([self.reserve] if self.reserve else [])):
             known.close()
         for reference in self.answers.values():
             reference.close()
@@ -138,21 +113,18 @@ def _seed(rng: np.random.Generator) -> int:
     return int(rng.integers(_SEEDS))
 
 
-def know_ring(worker: ReferenceWorker, material: Material, rng: np.random.Generator) -> None:
-    """Works out the answers of the whole ring, and draws its spare sets, as far as there is room.
+def know_ring(worker: ReferenceWorker, material: Material) -> None:
+    """Works out the answers of the whole ring where there is room: a kernel cannot know which are looked at.
 
     For when there is time, as `widen_pool`. Once per material.
 
     Raises:
         WorkerError: the reference process died.
     """
-    size = len(material.ring) * _set_bytes(material)
-    if material.answers or size > _RING_BYTES:
+    if material.answers or len(material.ring) * _set_bytes(material) > _RING_BYTES:
         return
     for index, filler in enumerate(material.fillers, 2):
         material.answers[index] = worker.reference(material.name, filler)
-    if 2 * size <= _RING_BYTES:
-        material.spare = [draw_known(worker, material.name, rng) for _ in material.ring]
 
 
 def widen_pool(worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator) -> None:
@@ -180,7 +152,7 @@ def draw_extremes(
 ) -> tuple[Known, ...]:
     """A set of each of `EXTREMES` that this task can bear, for would-be elites; drawn once and kept.
 
-    Where inputs are infinite, NaN and ±Inf in the outputs are judged by the task's policy; the other
+    Infinite inputs come only where the task declares a policy for NaN and ±Inf in its outputs; the other
     extremes must leave them finite. As many are drawn as 1 GiB has room for beside the pool.
 
     Raises:
@@ -189,7 +161,8 @@ def draw_extremes(
     if material.extremes is None:
         room = max(_POOL_BYTES // max(_set_bytes(material), 1) - len(material.pool), 0)
         floating = any(spec.is_float for spec in material.signature.inputs)
-        families = EXTREMES[:room] if floating else ()
+        declared = tolerance.nonfinite != "unspecified"
+        families = [one for one in EXTREMES if one != "infinite" or declared][:room] if floating else []
         drawn = [_bearable(worker, material, tolerance, rng, family) for family in families]
         material.extremes = tuple(known for known in drawn if known is not None)
     return material.extremes

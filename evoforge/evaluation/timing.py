@@ -32,14 +32,15 @@ __all__ = [
     "t_lower",
 ]
 
-BRIEF_LOG2 = 0.32
-"""25%: far above noise that strikes in several fresh processes in a row, far below what skipping must gain."""
+BRIEF_LOG2 = 0.42
+"""A third: above what cold caches cost an honest kernel, if not in every one of several fresh processes."""
 
 _BATCH_S = 0.010
 _WAKE_S = 100e-6
 _TOO_BRIEF_S = 200e-6
 _MAX_CALLS = 1 << 20
 _EMPTIES = 7
+_AGREE_LOG2 = 0.32  # 25%: far above noise that strikes six times in a row, far below what dawdling must gain
 _AGREE_TRIES = 6
 _RING_SETS = 64
 _RING_BYTES = 1 << 30
@@ -113,7 +114,7 @@ class Stopwatch:
                 return True
             single, double = self._net(n) / n, self._net(2 * n) / (2 * n)
             gaps.append(math.log2(double / single))
-            if abs(gaps[-1]) <= BRIEF_LOG2 or gaps[-1] * gaps[0] < 0:
+            if abs(gaps[-1]) <= _AGREE_LOG2 or gaps[-1] * gaps[0] < 0:
                 return True
         return False
 

