@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evoforge.campaign._events import Narrator
-from evoforge.campaign._setup import Setup, analyse, with_baseline
+from evoforge.campaign._setup import Setup, analyse, bounded, with_baseline
 from evoforge.config import CampaignConfig
 from evoforge.core import Candidate, Cell, Status, Target
 from evoforge.errors import TaskError, UnsupportedError
@@ -69,11 +69,10 @@ def prepare(
         UnsupportedError: an operator is not covered and there is no kernel of the user's own.
         TaskError: the task cannot be run or is not fit to be searched.
     """
-    from evoforge.evaluation.ceilings import measure_ceilings
+    from evoforge.evaluation.ceilings import known_ceilings
     from evoforge.evaluation.judge import Judge
 
-    narrator.tell("phase", text="measuring this machine's ceilings")
-    target = measure_ceilings(row.target)
+    target = known_ceilings(row.target)
     narrator.tell("phase", text="starting the reference")
     judge = stack.enter_context(Judge(row.task, target, seed=config.seed, sandbox=config.judge.sandbox))
     judge.open()
@@ -85,7 +84,16 @@ def prepare(
     if known is None or known.baseline is None:
         _show_first(judge, setup, target, config, narrator)
         _admit(judge, row, narrator)
-    setup = _baselines(judge, setup, config, narrator)
+    narrator.tell("phase", text="waiting for torch.compile")
+    state = judge.wait_compiled(600.0)
+    if not target.ceilings:
+        from evoforge.evaluation.ceilings import measure_ceilings
+
+        narrator.tell("phase", text="measuring this machine's ceilings")
+        target = measure_ceilings(target)
+        if known is None or known.bounds_ms is None:
+            setup = bounded(setup, judge, target)
+    setup = _baselines(judge, setup, state, config, narrator)
     return target, judge, setup
 
 
@@ -95,7 +103,7 @@ def _show_first(judge: Judge, setup: Setup, target: Target, config: CampaignConf
     if ground.space is None:
         return
     narrator.tell("phase", text="first kernel")
-    evaluation = judge.trial(ground.first_kernel(config.seed, ""), {})
+    evaluation = judge.trial(ground.first_kernel(config.seed, ""), {}, wanted_facts=False)
     if evaluation.status is Status.CORRECT:
         narrator.tell(
             "first",
@@ -117,10 +125,8 @@ def _admit(judge: Judge, row: CampaignRow, narrator: Narrator) -> None:
         )
 
 
-def _baselines(judge: Judge, setup: Setup, config: CampaignConfig, narrator: Narrator) -> Setup:
-    """Waits for torch.compile and settles the baseline; a failed compile leaves eager alone, flagged."""
-    narrator.tell("phase", text="waiting for torch.compile")
-    state = judge.wait_compiled(600.0)
+def _baselines(judge: Judge, setup: Setup, state: str, config: CampaignConfig, narrator: Narrator) -> Setup:
+    """Settles the baseline; a failed compile (`state`) leaves eager alone, flagged."""
     notices = list(setup.notices)
     if state != "ready" and not any(text.startswith(_NO_COMPILE) for text in notices):
         notices.append(f"{_NO_COMPILE} ({state}); eager is the only baseline")

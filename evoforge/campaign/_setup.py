@@ -15,7 +15,7 @@ from evoforge.lowering.ir import Graph, from_json, to_json
 if TYPE_CHECKING:
     from evoforge.evaluation.judge import Judge
 
-__all__ = ["Setup", "analyse", "with_baseline"]
+__all__ = ["Setup", "analyse", "bounded", "with_baseline"]
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,7 @@ def analyse(judge: Judge, task: Task, target: Target) -> Setup:
 
     An operator that the lowering does not cover is not an error here: see `Setup.uncovered`.
     """
-    from evoforge.evaluation.physics import bound_ms
-    from evoforge.lowering.cost import flops, trace_signature
+    from evoforge.lowering.cost import trace_signature
 
     graphs: dict[str, Graph] = {}
     uncovered = ""
@@ -126,15 +125,24 @@ def analyse(judge: Judge, task: Task, target: Target) -> Setup:
         graphs, uncovered = {}, str(error)
     signatures = judge.signatures
     traces: dict[str, Signature | None] = {}
-    bounds: dict[str, float | None] = {}
     for name, signature in signatures.items():
         graph = graphs.get(name)
         traces[name] = trace_signature(graph, signature, target.l2_bytes) if graph else None
-        bounds[name] = bound_ms(signature, flops(graph) if graph else {}, target)
     first = next(iter(graphs.values()), None)
-    setup = Setup(signatures, traces, graphs, uncovered, first.unfused if first else None, bounds)
+    return bounded(Setup(signatures, traces, graphs, uncovered, first.unfused if first else None), judge, target)
+
+
+def bounded(setup: Setup, judge: Judge, target: Target) -> Setup:
+    """`setup` with the physical bounds that the target's ceilings give, which the judge gets too."""
+    from evoforge.evaluation.physics import bound_ms
+    from evoforge.lowering.cost import flops
+
+    bounds = {
+        name: bound_ms(signature, flops(setup.graphs[name]) if name in setup.graphs else {}, target)
+        for name, signature in setup.signatures.items()
+    }
     judge.set_bounds(bounds)
-    return setup
+    return replace(setup, bounds_ms=bounds)
 
 
 def with_baseline(setup: Setup, judge: Judge) -> Setup:

@@ -138,6 +138,15 @@ class Builder:
                 known = self._make(home, source, flags, defines, screen=not extra_flags, timeout_s=timeout_s)
         return replace(known, seconds=time.perf_counter() - began)
 
+    def prepare(self) -> None:
+        """Compiles the header that every kernel includes, unless the cache has it.
+
+        Raises:
+            WorkerError: the compiler refused it.
+        """
+        with self._busy.working():
+            self._precompiled(self.flags, BUILD_TIMEOUT_S)
+
     @property
     def flags(self) -> list[str]:
         """The compiler's flags before any kernel's own."""

@@ -20,7 +20,7 @@ from evoforge.errors import MissingToolError
 from evoforge.evaluation.targets import compiler_version, device_lock, find_compiler, pinned_cpus
 from evoforge.paths import cache_dir, native_dir
 
-__all__ = ["measure_ceilings"]
+__all__ = ["known_ceilings", "measure_ceilings"]
 
 _ROUNDS = 4
 _TIMEOUT_S = 60.0
@@ -38,7 +38,7 @@ def measure_ceilings(target: Target, *, refresh: bool = False) -> Target:
         refresh: measure again even if the cache has them; the better of old and new is kept, since
             on a shared machine one run may have met a busy moment.
     """
-    path = cache_dir() / "ceilings" / f"{target.id}-{_source_hash()[:12]}.json"
+    path = _path(target)
     kept = _read(path)
     if kept and not refresh:
         return replace(target, ceilings=kept)
@@ -51,6 +51,15 @@ def measure_ceilings(target: Target, *, refresh: bool = False) -> Target:
     ceilings = {key: max(value, kept.get(key, 0.0)) for key, value in ceilings.items()}
     _write(path, json.dumps(ceilings).encode())
     return replace(target, ceilings=ceilings)
+
+
+def known_ceilings(target: Target) -> Target:
+    """`target` with its ceilings if they have been measured before, else as it is."""
+    return replace(target, ceilings=_read(_path(target)))
+
+
+def _path(target: Target) -> Path:
+    return cache_dir() / "ceilings" / f"{target.id}-{_source_hash()[:12]}.json"
 
 
 def _read(path: Path) -> dict[str, float]:

@@ -24,7 +24,7 @@ from evoforge.evaluation.build import native_program
 from evoforge.evaluation.shared import SharedTensors, numpy_dtype
 from evoforge.evaluation.worker import Reference
 
-__all__ = ["Check", "Samples", "check_outputs", "damaged_slack", "poison", "poison_slack"]
+__all__ = ["Check", "Samples", "check_outputs", "damaged_slack", "poison", "poison_slack", "prepare"]
 
 _T = TypeVar("_T")
 
@@ -61,6 +61,11 @@ class _Result(ctypes.Structure):
         ("max_error", ctypes.c_double), ("sum_error2", ctypes.c_double), ("sum_reference2", ctypes.c_double),
         ("differs", ctypes.c_int64),
     )  # fmt: skip
+
+
+def prepare() -> None:
+    """Compiles and loads the native pass, unless that was done before."""
+    _native()
 
 
 @lru_cache

@@ -11,6 +11,7 @@ import contextlib
 import math
 import secrets
 import statistics
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from evoforge.core import Candidate, Evaluation, Kind, Params, Signature, Status, Target, Task
 from evoforge.errors import EvoforgeError, UsageError, WorkerError
+from evoforge.evaluation import check
 from evoforge.evaluation.admission import Admission, admit
 from evoforge.evaluation.baselines import SIDES, Baselines
 from evoforge.evaluation.build import Builder, Built
@@ -25,7 +27,7 @@ from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.comparison import Comparison, judged
 from evoforge.evaluation.material import Known, draw_extremes, draw_known, know_ring, make_material, widen_pool
 from evoforge.evaluation.priority import measuring
-from evoforge.evaluation.runner import LEVELS, KernelFault
+from evoforge.evaluation.runner import LEVELS, KernelFault, runner_program
 from evoforge.evaluation.tasks import accepted_controls
 from evoforge.evaluation.timing import paired_block, t_half_width
 from evoforge.evaluation.trial import Stand, Trial, build_all, describe, duel
@@ -100,6 +102,8 @@ class Judge:
             UnsupportedError: a tensor kind that is not covered.
             WorkerError: a process died.
         """
+        tools = threading.Thread(target=self._make_tools, daemon=True)
+        tools.start()
         with self._busy.working():
             self._baselines.spawn("eager")
             self._reference = self._new_reference()
@@ -111,6 +115,7 @@ class Judge:
             self._baselines.prepare("eager", self._stand.materials)
             for name, material in self._stand.materials.items():
                 material.eager_s = self._baselines.stopwatch("eager", name).call_s
+            tools.join()
         self._baselines.prepare("compiled", self._stand.materials)
 
     @property
@@ -293,6 +298,13 @@ class Judge:
                     groups.append(statistics.median(ratios))
                 widths.append(t_half_width(groups))
         return max(widths)
+
+    def _make_tools(self) -> None:
+        """Compiles what the first kernel needs while torch is being imported; failures come up again there."""
+        with contextlib.suppress(EvoforgeError, OSError):
+            self._stand.builder.prepare()
+            runner_program()
+            check.prepare()
 
     def _new_reference(self) -> ReferenceWorker:
         return ReferenceWorker(self.task, threads=self._threads, seed=self._seed, isa=self.target.isa)

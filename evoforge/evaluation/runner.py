@@ -30,7 +30,7 @@ from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.spawn import kill_group, signal_group, spawn
 from evoforge.evaluation.targets import pinned_cpus
 
-__all__ = ["LEVELS", "KernelFault", "Runner", "RunnerInfo"]
+__all__ = ["LEVELS", "KernelFault", "Runner", "RunnerInfo", "runner_program"]
 
 LEVELS = ("none", "basic", "strict")
 """Sandbox levels in the order of native/runner.c."""
@@ -49,6 +49,11 @@ _STATUSES = {
     2: Status.LOAD_ERROR, 3: Status.OUT_OF_BOUNDS, 4: Status.VIOLATION, 5: Status.CRASH, 6: Status.OUT_OF_MEMORY,
     _HARNESS: Status.HARNESS_ERROR,
 }  # fmt: skip
+
+
+def runner_program() -> Path:
+    """The native runner, compiled for this machine if the cache does not have it."""
+    return native_program("runner.c", "-fopenmp", "-Wl,--no-as-needed", "-lgomp", "-lm", "-ldl")
 
 
 class KernelFault(Exception):
@@ -100,7 +105,7 @@ class Runner:
     ) -> None:
         self._busy = busy or BusyClock()
         self._n_sets = len(sets)
-        program = native_program("runner.c", "-fopenmp", "-Wl,--no-as-needed", "-lgomp", "-lm", "-ldl")
+        program = runner_program()
         inputs = [item.read_only_fd() for item in sets]
         fixed = constants.read_only_fd() if constants is not None else -1
         written = [os.dup(item.fd) for item in outputs]
