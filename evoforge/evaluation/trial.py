@@ -33,6 +33,7 @@ _NOBODY_CHEATS_LOG2 = -1.0  # a kernel that takes twice the baseline's time is n
 _LIMIT_FACTOR = 100.0
 _MAX_LIMIT_S = 120.0
 _TRIAL_TIMING_S = 2.0
+_SHORT_S = 0.05
 _GAP_PROCESSES = 5
 Watches = dict[str, dict[str, Stopwatch]]
 """Per workload, the stopwatches of ``candidate`` and of the sides that it is timed beside."""
@@ -247,11 +248,14 @@ class Trial:
         return False
 
     def _hopeless_s(self, name: str, prune_below: float | None) -> float:
-        """Seconds of one call beyond which nothing else needs to be known about a kernel."""
+        """Seconds of one call beyond which nothing else needs to be known about a kernel.
+
+        A process's first call starts threads and touches pages, so short ones are not judged by it.
+        """
         if prune_below is None:
             return math.inf
         base_s = self._stand.baselines.stopwatch(self._stand.baseline[name], name).call_s
-        return float(base_s * 2 ** (_HOPELESS_LOG2 + 1 - prune_below))
+        return max(base_s * 2 ** (_HOPELESS_LOG2 + 1 - prune_below), _SHORT_S)
 
     def _sets(self, name: str, unseen: bool) -> list[Known]:
         """What to verify on: the pool; for a claim the unseen set, and what this kernel has not passed yet."""

@@ -113,7 +113,7 @@ def test_a_gigabyte_object_is_stopped(builder: Builder) -> None:
         'asm(".inc" "bin \\"/etc/passwd\\"");',
         'asm(".inc" "lude \\"/etc/passwd\\"");',
         'static_assert(__has_include("/etc/passwd"));',
-        'static_assert(__has_include("/root/../etc/passwd"));',
+        'static_assert(__has_include("/var/../etc/passwd"));',
     ],
 )
 def test_the_compiler_reads_nothing_else(builder: Builder, text: str) -> None:
