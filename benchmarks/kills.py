@@ -52,7 +52,7 @@ def _campaign(folder: Path, kills: int, evals: int, rng: random.Random) -> int:
     while len(moments) < kills:
         command = resume if _created(url) else begin
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
-        moment = rng.uniform(1.0, 14.0)
+        moment = rng.uniform(1.0, 32.0)
         try:
             child.wait(timeout=moment)
             print("the campaign ended before the last kill; give it more --evals")
