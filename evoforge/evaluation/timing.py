@@ -32,11 +32,11 @@ __all__ = [
     "t_lower",
 ]
 
-BRIEF_LOG2 = 0.42
-"""A third: above what cold caches cost an honest kernel, if not in every one of several fresh processes."""
+BRIEF_LOG2 = 0.75
+"""1.7 times: above what cold caches and wiped stacks cost an honest kernel in every one of several processes."""
 
 _BATCH_S = 0.010
-_WAKE_S = 100e-6
+_WAKE_S = 300e-6
 _TOO_BRIEF_S = 200e-6
 _MAX_CALLS = 1 << 20
 _EMPTIES = 7
