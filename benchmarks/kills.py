@@ -24,6 +24,7 @@ import psutil
 
 from evoforge.archives import Archive, fold_confirmations
 from evoforge.core import Kind
+from evoforge.errors import EvoforgeError
 from evoforge.storage import open_store
 
 TASK = Path(__file__).resolve().parents[1] / "experiments" / "tasks" / "add_rms_norm.py"
@@ -43,9 +44,13 @@ def main() -> int:
 def _campaign(folder: Path, kills: int, evals: int, rng: random.Random) -> int:
     url, cache = f"sqlite:///{folder}/store.db", str(folder / "cache")
     environment = {**os.environ, "EVOFORGE_CACHE": cache}
-    begin = [sys.executable, "-m", "evoforge", "run", str(TASK), "--set", "M=64", "--evals", str(evals),
-             "--name", "killed", "--store", url, "--json"]  # fmt: skip
-    resume = [sys.executable, "-m", "evoforge", "resume", "killed", "--store", url, "--json"]
+    evoforge = [sys.executable, "-m", "evoforge"]
+    run = [*evoforge, "run", str(TASK), "--set", "M=64", "--store", url, "--json"]
+    begin = [*run, "--name", "killed", "--evals", str(evals)]
+    # What only the first campaign of a machine does is done first: the kills are to fall into a search.
+    first = [*run, "--name", "first", "--evals", "1"]
+    subprocess.run(first, env=environment, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    resume = [*evoforge, "resume", "killed", "--store", url, "--json"]
     known: set[int] = set()
     faults: list[str] = []
     moments: list[float] = []
@@ -95,7 +100,7 @@ def _created(url: str) -> bool:
     try:
         with open_store(url, create=False) as store:
             return any(row.name == "killed" for row in store.campaigns())
-    except Exception:  # killed before the store had its tables: the next run makes them
+    except EvoforgeError:  # killed before the store had its tables: the next run makes them
         return False
 
 

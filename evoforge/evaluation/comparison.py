@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 
+from evoforge.evaluation.priority import measuring
 from evoforge.evaluation.timing import t_half_width
+from evoforge.evaluation.trial import Stand, Trial
 
-__all__ = ["Comparison", "Verdict", "judged"]
+__all__ = ["Comparison", "Verdict", "duel", "judged"]
 
 _CONFIDENCE = 0.99
 _LEAST_MARGIN = math.log2(1.01)
@@ -57,3 +60,30 @@ def judged(ratios: Sequence[float], noise: Sequence[float]) -> Comparison:
     elif middle + half < -margin:
         verdict = Verdict.SLOW
     return Comparison(verdict, 2**middle, 2 ** (middle - half), 2 ** (middle + half), 2**margin)
+
+
+def duel(stand: Stand, first: Trial, second: Trial, blocks: int) -> tuple[float, float]:
+    """(log2(second / first), log2 of the noise) from one fresh process of each, both verified before.
+
+    Every block has two batches of each, in random order; medians over the blocks, means over the
+    workloads. The noise is the first of a pair of batches over the second, averaged over both kernels.
+
+    Raises:
+        KernelFault: one of them failed.
+    """
+    ratios, noise = [], []
+    with measuring(stand.target), ExitStack() as stack:
+        for name in stand.materials:
+            order = stand.rng.permutation(2)
+            made = {int(one): (first, second)[one].watch(stack, name) for one in order}
+            logs: list[list[tuple[float, float]]] = [[], []]
+            for _ in range(blocks):
+                times: list[list[float]] = [[], []]
+                for one in map(int, stand.rng.permutation([0, 0, 1, 1])):
+                    times[one].append(math.log2(made[one].batch_ms()))
+                for one in (0, 1):
+                    logs[one].append((times[one][0], times[one][1]))
+            pairs = list(zip(*logs, strict=True))
+            ratios.append(statistics.median(statistics.fmean(b) - statistics.fmean(a) for a, b in pairs))
+            noise.append(statistics.median((a[0] - a[1] + b[0] - b[1]) / 2 for a, b in pairs))
+    return statistics.fmean(ratios), statistics.fmean(noise)

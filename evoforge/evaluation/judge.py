@@ -24,13 +24,13 @@ from evoforge.evaluation.admission import Admission, admit
 from evoforge.evaluation.baselines import SIDES, Baselines
 from evoforge.evaluation.build import Builder, Built
 from evoforge.evaluation.busy import BusyClock
-from evoforge.evaluation.comparison import Comparison, judged
+from evoforge.evaluation.comparison import Comparison, duel, judged
 from evoforge.evaluation.material import Known, draw_extremes, draw_known, know_ring, make_material, widen_pool
 from evoforge.evaluation.priority import measuring
 from evoforge.evaluation.runner import LEVELS, KernelFault, runner_program
 from evoforge.evaluation.tasks import accepted_controls
 from evoforge.evaluation.timing import paired_block, t_half_width
-from evoforge.evaluation.trial import Stand, Trial, build_all, describe, duel
+from evoforge.evaluation.trial import Stand, Trial, build_all, describe
 from evoforge.evaluation.worker import ReferenceWorker
 
 __all__ = ["Judge"]

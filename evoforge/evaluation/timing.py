@@ -103,9 +103,8 @@ class Stopwatch:
     def agrees(self) -> bool:
         """Whether twice the calls take twice the time, where so many are taken at once.
 
-        Noise gets several chances, a cheat none.
-
-        Noise errs in both directions. A kernel that is slower, or faster, in long batches errs in one.
+        Noise gets several chances, a cheat none: noise errs in both directions, a kernel that is slower,
+        or faster, in long batches errs in one.
         """
         gaps: list[float] = []
         for _ in range(_AGREE_TRIES):

@@ -25,7 +25,7 @@ from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.timing import BRIEF_LOG2, Batches, Stopwatch, paired_block, significantly_below
 from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput, verify
 
-__all__ = ["Stand", "Trial", "build_all", "describe", "duel"]
+__all__ = ["Stand", "Trial", "build_all", "describe"]
 
 _BEYOND_BOUND = 1.15
 _HOPELESS_LOG2 = 2.0  # so far below what it must beat, one block is enough, or one verified call
@@ -373,30 +373,3 @@ class Trial:
 def _gap(watches: Watches) -> float:
     """The worst `Stopwatch.gap` of the candidate over the workloads."""
     return min(sides["candidate"].gap() for sides in watches.values())
-
-
-def duel(stand: Stand, first: Trial, second: Trial, blocks: int) -> tuple[float, float]:
-    """(log2(second / first), log2 of the noise) from one fresh process of each, both verified before.
-
-    Every block has two batches of each, in random order; medians over the blocks, means over the
-    workloads. The noise is the first of a pair of batches over the second, averaged over both kernels.
-
-    Raises:
-        KernelFault: one of them failed.
-    """
-    ratios, noise = [], []
-    with measuring(stand.target), ExitStack() as stack:
-        for name in stand.materials:
-            order = stand.rng.permutation(2)
-            made = {int(one): (first, second)[one].watch(stack, name) for one in order}
-            logs: list[list[tuple[float, float]]] = [[], []]
-            for _ in range(blocks):
-                times: list[list[float]] = [[], []]
-                for one in map(int, stand.rng.permutation([0, 0, 1, 1])):
-                    times[one].append(math.log2(made[one].batch_ms()))
-                for one in (0, 1):
-                    logs[one].append((times[one][0], times[one][1]))
-            pairs = list(zip(*logs, strict=True))
-            ratios.append(statistics.median(statistics.fmean(b) - statistics.fmean(a) for a, b in pairs))
-            noise.append(statistics.median((a[0] - a[1] + b[0] - b[1]) / 2 for a, b in pairs))
-    return statistics.fmean(ratios), statistics.fmean(noise)
