@@ -17,7 +17,7 @@ from evoforge.campaign._events import Narrator
 from evoforge.campaign._measure import Measurer
 from evoforge.campaign._state import State, point
 from evoforge.core import AddStatus, Candidate, Cell, Evaluation, MetaPrompt, Params, Status
-from evoforge.emitters import Arm, Bandit, Emitter, Outcome, Proposal, SearchView, Space, arms_of
+from evoforge.emitters import Arm, Bandit, Emitter, Outcome, Proposal, Ranker, SearchView, Space, arms_of
 from evoforge.errors import ParameterError
 from evoforge.storage import Placement, Store
 from evoforge.tuning import Tuner
@@ -27,6 +27,9 @@ __all__ = ["Loop"]
 _CLOSE = 0.585  # log2 1.5: what is further below its cell's elite, or the campaign's best, is not tuned
 _WORTHLESS = -3.0  # log2: eight times slower than the baseline is not worth the time of a measurement
 _BREADTH = 0.6  # share of the budget for drawing the map, before the best of it is tuned
+_TUNE_SLICE = 4  # trials of one candidate in a row: what it is worth is looked at again in between
+_ENOUGH = 8  # measured kernels before drafts are ranked by what their decisions have done
+_UNRANKED = 0.1  # share of the proposals that are taken as they come all the same
 _TUNE_AHEAD = 2  # points of one candidate that are built side by side
 _MAX_CONFIRMATIONS = 3  # per point, when intervals of challenger and incumbent overlap
 _ATTEMPTS = 64  # asks of a round that may find nothing before the space counts as exhausted
@@ -57,7 +60,7 @@ class Loop:
     next_ticket: int = 0
     report: Evaluation | None = None
     _placed: dict[Cell, AddStatus] = field(default_factory=dict)
-    _deepened: set[str] = field(default_factory=set)
+    _exhausted: set[str] = field(default_factory=set)
 
     def run(self, seeds: Sequence[Candidate]) -> str:
         """Judges the seeds, then searches until something says stop; returns that reason."""
@@ -87,12 +90,16 @@ class Loop:
         view = self._view()
         tried = set(view.tried)
         attempts = dict(view.attempts)
+        measured = self.state.measured()
+        ranker = Ranker.fit(measured) if len(measured) >= _ENOUGH else None
         for _ in range(_ATTEMPTS):
             if len(batch) == self.workers:
                 break
             ticket = self._ticket()
             rng = np.random.default_rng([self.seed, ticket])
             now = replace(view, tried=tried, attempts=attempts)
+            if ranker is not None and rng.random() >= _UNRANKED:
+                now = replace(now, score=ranker.score)
             if len(batch) % 2 and self.clock.progress(self.state.spent) >= _BREADTH:
                 now = self._summit(now)
             arm = self.bandit.choose(self._arms(now, first=not batch), ticket, rng)
@@ -250,7 +257,7 @@ class Loop:
     def _worth(self, first: Evaluation) -> int:
         """Trials for a new candidate: none for what is far below its cell's elite or the campaign's best.
 
-        Breadth comes first: the share of the trials that is granted grows over the second half of the budget.
+        Breadth comes first. What becomes an elite has the rest of its trials later (`_deepen`).
         """
         objective = _height(first)
         elite = self.state.archive.get(first.cell) if first.cell is not None else None
@@ -259,13 +266,12 @@ class Loop:
             return 0
         if best is not None and objective < best.objective - _CLOSE:
             return 0
-        depth = (self.clock.progress(self.state.spent) - _BREADTH) / (1 - _BREADTH)
-        return round(self.trials * max(depth, 0.0))
+        return min(self.trials, _TUNE_SLICE) if self.clock.progress(self.state.spent) >= _BREADTH else 0
 
     def _deepen(self) -> bool:
         """Tunes the best elite that has not had all its trials yet; False when there is none near the best.
 
-        What was found early had few trials: this gives it the rest once the map is drawn.
+        A few trials at a time, so that new kernels are looked at in between: once the map is drawn.
         """
         best = self.state.archive.best()
         if best is None or self.clock.progress(self.state.spent) < _BREADTH:
@@ -275,12 +281,13 @@ class Loop:
             left = self.trials - len(self.state.tried(candidate.id)) + 1
             size = candidate.space.product_size()
             near = elite.objective > best.objective - _CLOSE
-            if near and left > 0 and len(self.state.tried(candidate.id)) < size and candidate.id not in self._deepened:
-                self._deepened.add(candidate.id)
+            if near and left > 0 and len(self.state.tried(candidate.id)) < size and candidate.id not in self._exhausted:
                 ticket = self.state.tickets[candidate.id]
                 rows: list[Evaluation] = []
                 proposal = Proposal(candidate, operator=candidate.operator, emitter=candidate.operator)
-                self._tune(ticket, proposal, left, rows)
+                self._tune(ticket, proposal, min(left, _TUNE_SLICE), rows)
+                if not rows:
+                    self._exhausted.add(candidate.id)
                 self._confirm(ticket, candidate, rows)
                 return True
         return False
@@ -297,11 +304,13 @@ class Loop:
         for cell, row in sorted(champions.items()):
             incumbent, best = self.state.archive.get(cell), self.state.archive.best()
             # Where the best kernels are, a challenger gets the benefit of the doubt and both are measured
-            # until they can be told apart; elsewhere it must look better, and one confirmation decides.
+            # until they can be told apart; elsewhere it must look better, and one confirmation decides, as
+            # it does between one kernel's own parameters.
             close = best is None or _height(row) > best.objective - _CLOSE
             if incumbent is None or _height(row) > (incumbent.lower if close else incumbent.objective):
                 self._phase("confirming")
-                self._duel(ticket, cell, row, rows, _MAX_CONFIRMATIONS if close else 1)
+                rivals = close and (incumbent is None or incumbent.candidate != row.candidate)
+                self._duel(ticket, cell, row, rows, _MAX_CONFIRMATIONS if rivals else 1)
 
     def _duel(self, ticket: int, cell: Cell, row: Evaluation, rows: list[Evaluation], most: int) -> None:
         """Measures the challenger, and both again while their intervals overlap, at most `most` times each."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from evoforge.archives import Archive, fold_confirmations
 from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, Kind, Params, Status
@@ -87,6 +88,15 @@ class State:
     def tried(self, candidate: str) -> list[Evaluation]:
         """Every trial of `candidate` so far, in order."""
         return [row for at, row in self.trials.items() if at[0] == candidate]
+
+    def measured(self) -> list[tuple[Mapping[str, Any], float]]:
+        """(genome, objective) of every correct trial of a generated kernel, in order."""
+        return [
+            (genome, row.objective)
+            for at, row in self.trials.items()
+            if row.status is Status.CORRECT and row.objective is not None
+            if (genome := self.candidates[at[0]].genome) is not None
+        ]
 
     def outcome(
         self, proposal: Proposal, ticket: int, rows: Sequence[Evaluation], gain: float, placed: Mapping[Cell, AddStatus]

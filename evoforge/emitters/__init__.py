@@ -6,6 +6,7 @@ from evoforge.emitters.bandit import Arm, Bandit, arms_of
 from evoforge.emitters.cross import CrossEmitter
 from evoforge.emitters.mutate import MutateEmitter
 from evoforge.emitters.novelty import NoveltyGate, Twin, normalised_hash
+from evoforge.emitters.ranking import Ranker
 from evoforge.emitters.sample import SampleEmitter
 from evoforge.emitters.selection import Selection
 
@@ -20,6 +21,7 @@ __all__ = [
     "NoveltyGate",
     "Outcome",
     "Proposal",
+    "Ranker",
     "SampleEmitter",
     "SearchView",
     "Selection",

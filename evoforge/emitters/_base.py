@@ -6,7 +6,7 @@ never; one that learns keeps only sums that do not depend on the order of `tell`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -122,7 +122,8 @@ class Outcome:
 class SearchView:
     """All that an emitter may read: a snapshot of the archive and of what was tried.
 
-    `attempts` counts per cell the proposals that aimed at it; `tried` holds ids of candidates.
+    `attempts` counts per cell the proposals that aimed at it; `tried` holds ids of candidates. With
+    `score` an emitter proposes the best of its drafts by it, without it the first that is new.
     """
 
     space: Space
@@ -131,6 +132,7 @@ class SearchView:
     tried: AbstractSet[str] = frozenset()
     attempts: Mapping[Cell, int] = field(default_factory=dict)
     axes: tuple[str, ...] = AXES
+    score: Callable[[Genome], float] | None = None
 
 
 @runtime_checkable
@@ -171,11 +173,12 @@ class Draft:
 
 
 def first_new(name: str, drafts: Iterator[Draft | None], view: SearchView, meta_prompt: MetaPrompt) -> Proposal | None:
-    """The first of at most `RETRIES` drafts whose rendered source is not known yet.
+    """The first of at most `RETRIES` drafts whose rendered source is not known yet, or the best by `view.score`.
 
     None in `drafts` is an attempt that found nothing. Operators and emitters of the generator
-    family share one name.
+    family share one name. Of equal scores the first counts.
     """
+    found: dict[str, tuple[float, Proposal]] = {}
     for _, draft in zip(range(RETRIES), drafts, strict=False):
         if draft is None:
             continue
@@ -189,14 +192,18 @@ def first_new(name: str, drafts: Iterator[Draft | None], view: SearchView, meta_
             meta_prompt=meta_prompt.ref,
             licence="Apache-2.0",
         )
-        if candidate.id not in view.tried:
-            return Proposal(
-                candidate=candidate,
-                operator=name,
-                emitter=name,
-                meta_prompt=meta_prompt.ref,
-                parent_cells=draft.parent_cells,
-                target_cell=draft.target_cell,
-                params_hint=dict(parents[0][0].params) if parents else {},
-            )
-    return None
+        if candidate.id in view.tried or candidate.id in found:
+            continue
+        proposal = Proposal(
+            candidate=candidate,
+            operator=name,
+            emitter=name,
+            meta_prompt=meta_prompt.ref,
+            parent_cells=draft.parent_cells,
+            target_cell=draft.target_cell,
+            params_hint=dict(parents[0][0].params) if parents else {},
+        )
+        if view.score is None:
+            return proposal
+        found[candidate.id] = (view.score(draft.genome), proposal)
+    return max(found.values(), key=lambda pair: pair[0])[1] if found else None

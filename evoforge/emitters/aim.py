@@ -30,8 +30,10 @@ class AimEmitter:
         return first_new(self.name, self._drafts(view, meta_prompt, rng), view, meta_prompt)
 
     def _drafts(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Iterator[Draft | None]:
+        target: Cell | None = None
         while True:
-            target = self._selection.target(view, meta_prompt.strategy, rng)
+            if target is None or view.score is None:  # drafts are ranked among those for one cell
+                target = self._selection.target(view, meta_prompt.strategy, rng)
             if target is None:
                 return
             near = _nearest(view, target) if rng.random() < _FROM_ELITE else None

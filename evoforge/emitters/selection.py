@@ -77,11 +77,13 @@ class Selection:
     def target(self, view: SearchView, strategy: Strategy, rng: np.random.Generator) -> Cell | None:
         """A reachable cell that is empty, or weak beside its neighbours; None if none is reachable.
 
-        Drawn in proportion to need × stress / (1 + attempts): a cell that resists gives way to
-        others. The stress of a cell is the product of its levels' weights.
+        Drawn in proportion to need × promise × stress / (1 + attempts): a cell that resists gives way
+        to others. The promise of a cell is the speed-up of the elites nearest to it, over the best: what
+        is slow is also slow to judge. Its stress is the product of its levels' weights.
         """
         cells = sorted(view.reachable)
-        weights = np.array([self._need(view, cell) for cell in cells])
+        best = max((elite.objective for elite, _ in view.elites.values()), default=0.0)
+        weights = np.array([self._need(view, cell) * 2.0 ** (_promise(view, cell, best) - best) for cell in cells])
         for index, cell in enumerate(cells):
             stress = 1.0
             for axis, level in zip(view.axes, cell, strict=True):
@@ -115,6 +117,13 @@ class Selection:
             return _EMPTY_NEED
         own = view.elites[cell][0].objective
         return max(0.0, _mean(_neighbours(view, cell), own) - own) + _WEAK_FLOOR
+
+
+def _promise(view: SearchView, cell: Cell, default: float) -> float:
+    """The mean objective of the elites that are the fewest steps away, the cell's own left out."""
+    steps = {other: distance(cell, other) for other in view.elites if other != cell}
+    least = min(steps.values(), default=0)
+    return _mean((view.elites[other][0].objective for other, far in steps.items() if far == least), default)
 
 
 def _neighbours(view: SearchView, cell: Cell) -> list[float]:

@@ -95,3 +95,10 @@ def test_only_reachable_cells_are_aimed_at_and_stress_zero_excludes(view_of: Any
     reach = frozenset({(0, 0, 0), (1, 0, 0)})
     assert set(targets(view_of({}, reachable=reach), Strategy(stress={"tiling=0": 0.0}))) == {(1, 0, 0)}
     assert set(targets(view_of({(0, 0, 0): 0.0}, reachable=reach), Strategy(stress={"tiling=1": 0.0}))) == {(0, 0, 0)}
+
+
+def test_an_empty_cell_beside_fast_elites_is_aimed_at_before_one_beside_slow_ones(view_of: Any) -> None:
+    view = view_of({(0, 0, 0): -3.0, (3, 3, 2): 1.0}, reachable=frozenset({(0, 0, 1), (3, 3, 1)}))
+    rng = np.random.default_rng(2)
+    drawn = Counter(Selection().target(view, Strategy(), rng) for _ in range(400))
+    assert drawn[3, 3, 1] > 5 * drawn[0, 0, 1] > 0

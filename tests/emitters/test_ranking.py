@@ -1,0 +1,37 @@
+import numpy as np
+
+from evoforge.emitters import Ranker
+
+RNG = np.random.default_rng(3)
+EFFECT = {("stream", "on"): 0.4, ("tile", "2"): -0.3, ("fetch", "next"): 0.2}
+
+
+def _height(genome: dict[str, str], noise: float = 0.1) -> float:
+    return sum(EFFECT.get(item, 0.0) for item in genome.items()) + float(RNG.normal(0, noise))
+
+
+def test_what_helped_apart_is_ranked_first_together() -> None:
+    seen = [{}, {"stream": "on"}, {"fetch": "next"}, {"tile": "2"}, {"tile": "2", "stream": "on"}]
+    ranker = Ranker.fit([(genome, _height(genome)) for genome in seen for _ in range(6)])
+    both = {"stream": "on", "fetch": "next"}
+    assert ranker.score(both) > max(ranker.score(genome) for genome in seen)
+    assert abs(ranker.score(both) - 0.6) < 0.25
+
+
+def test_what_was_never_tried_gets_a_chance_and_what_is_known_to_hurt_does_not() -> None:
+    ranker = Ranker.fit([({}, 0.0)] * 9 + [({"tile": "2"}, -0.3)] * 9)
+    assert ranker.score({"stream": "on"}) > ranker.score({}) > ranker.score({"tile": "2"})
+
+
+def test_slow_kernels_say_little_about_fast_ones() -> None:
+    """Beside a scalar kernel that is limited by arithmetic, streaming looks useless."""
+    slow = [({"vector": "no", "stream": "on"}, -3.0), ({"vector": "no"}, -3.0)] * 8
+    fast = [({"stream": "on"}, 0.4), ({}, 0.0)] * 3
+    ranker = Ranker.fit(slow + fast)
+    assert ranker.score({"stream": "on"}) - ranker.score({}) > 0.25
+
+
+def test_nothing_measured_scores_what_is_unknown_alone() -> None:
+    ranker = Ranker.fit([])
+    assert ranker.score({}) == 0.0
+    assert ranker.score({"a": 1, "b": 2}) > ranker.score({"a": 1}) > 0.0
