@@ -50,7 +50,7 @@ class Ranker:
             features[at, [items[item] for item in genome.items()]] = 1.0
         weighted = features.T * precision
         information = weighted @ features + np.eye(len(items)) / _PRIOR_SD**2
-        covariance: npt.NDArray[np.float64] = np.linalg.inv(information)
+        covariance = np.linalg.inv(information).astype(np.float64)
         return cls(items, offset, covariance @ weighted @ (heights - offset), covariance)
 
     def score(self, genome: Genome) -> float:
