@@ -129,7 +129,7 @@ class _SideBatches:
 
     most = 1 << 20
 
-    def brief(self) -> None:
+    def brief(self, *, again: bool = False) -> None:
         """torch is trusted to work."""
 
     def batch(self, n: int, expected_s: float) -> float:

@@ -25,7 +25,7 @@ from evoforge.evaluation.baselines import SIDES, Baselines
 from evoforge.evaluation.build import Builder, Built
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.comparison import Comparison, duel, judged
-from evoforge.evaluation.material import Known, draw_extremes, draw_known, know_ring, make_material, widen_pool
+from evoforge.evaluation.material import Known, draw_extremes, draw_unseen, know_ring, make_material, widen_pool
 from evoforge.evaluation.priority import measuring
 from evoforge.evaluation.runner import LEVELS, KernelFault, runner_program
 from evoforge.evaluation.tasks import accepted_controls
@@ -45,7 +45,8 @@ class Judge:
     `build` is safe from several threads; everything that measures is for one thread at a time.
 
     Args:
-        seed: of the weights. Inputs come from secret seeds that nothing else knows.
+        seed: of the admission's inputs. Weights and all other inputs come from secret seeds, drawn anew
+            for every judge, that nothing else knows.
         sandbox: strict, basic or none: what runners try for.
         threads: default the target's.
         call_limit_s: the least time that one call is granted; slow tasks get 100 × eager.
@@ -68,9 +69,10 @@ class Judge:
         self._threads = threads or target.threads
         self._busy = BusyClock()
         self._rng = np.random.default_rng([seed, secrets.randbits(64)])
+        self._weights = int(self._rng.integers(1 << 31))
         self._reference: ReferenceWorker | None = None
         self._baselines = Baselines(
-            task, threads=self._threads, seed=seed, isa=target.isa, busy=self._busy, rng=self._rng
+            task, threads=self._threads, seed=self._weights, isa=target.isa, busy=self._busy, rng=self._rng
         )
         self._stand = Stand(
             task=task, target=target, sandbox=sandbox, threads=self._threads,
@@ -307,7 +309,7 @@ class Judge:
             check.prepare()
 
     def _new_reference(self) -> ReferenceWorker:
-        return ReferenceWorker(self.task, threads=self._threads, seed=self._seed, isa=self.target.isa)
+        return ReferenceWorker(self.task, threads=self._threads, seed=self._weights, isa=self.target.isa)
 
     def _live_reference(self) -> ReferenceWorker:
         if self._reference is None:
@@ -346,7 +348,7 @@ class Judge:
             material.reserve_uses += 1
             return material.reserve
         with self._reference_at_work() as reference:
-            known = draw_known(reference, name, self._rng)
+            known = draw_unseen(reference, material, self.task.tolerance, self._rng)
         if material.reserve:
             material.reserve.close()
         material.reserve, material.reserve_uses = known, 1

@@ -14,20 +14,34 @@ from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.timing import ring_size
 from evoforge.evaluation.worker import EXTREMES, FAMILIES, Reference, ReferenceWorker
 
-__all__ = ["Known", "Material", "draw_extremes", "draw_known", "know_ring", "make_material", "widen_pool"]
+__all__ = [
+    "Known",
+    "Material",
+    "draw_extremes",
+    "draw_known",
+    "draw_unseen",
+    "know_ring",
+    "make_material",
+    "widen_pool",
+]
 
 _POOL_BYTES = 1 << 30
 _RING_BYTES = 768 << 20
+_SPARE_BYTES = 32 << 20
 _SEEDS = 1 << 31
 
 
 @dataclass(frozen=True)
 class Known:
-    """An input set whose right answer is known; `family` says how it was drawn, `serial` which one it is."""
+    """An input set whose right answer is known; `family` says how it was drawn, `serial` which one it is.
+
+    `constants` are the weights that it goes with where they are not the workload's own.
+    """
 
     inputs: SharedTensors
     reference: Reference
     family: str
+    constants: SharedTensors | None = None
     serial: int = field(default_factory=itertools.count().__next__)
 
     @property
@@ -37,6 +51,8 @@ class Known:
     def close(self) -> None:
         self.inputs.close()
         self.reference.close()
+        if self.constants is not None:
+            self.constants.close()
 
 
 @dataclass
@@ -46,7 +62,8 @@ class Material:
     The first two sets of `ring` are the first two of `pool`: timed batches end on sets whose right
     `answer` is known. All of the ring are drawn by get_inputs(), so that the time is that of the task's
     own data; other families are verified only. Where there is room the answers of all the ring are
-    known. `dropped` names families on which the reference is not finite or does not accept itself.
+    known. `spare` are further output buffers, so that a brief batch can write every answer to a place of
+    its own. `dropped` names families on which the reference is not finite or does not accept itself.
     `extremes` are drawn when first wanted (`draw_extremes`). `eager_s` is what one eager call takes.
     """
 
@@ -56,6 +73,7 @@ class Material:
     outputs: tuple[SharedTensors, SharedTensors]
     pool: list[Known]
     fillers: list[SharedTensors]
+    spare: tuple[SharedTensors, ...] = ()
     answers: dict[int, Reference] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
     extremes: tuple[Known, ...] | None = None
@@ -77,7 +95,7 @@ class Material:
             known.close()
         for reference in self.answers.values():
             reference.close()
-        for shared in (*self.fillers, *self.outputs, *([self.constants] if self.constants else [])):
+        for shared in (*self.fillers, *self.outputs, *self.spare, *([self.constants] if self.constants else [])):
             shared.close()
 
 
@@ -100,13 +118,38 @@ def make_material(
     count = ring_size(signature, l2_total_bytes)
     fillers = [worker.inputs(name, _seed(rng)) for _ in range(count - 2)]
     outputs = (SharedTensors(signature.outputs), SharedTensors(signature.outputs))
-    return Material(name, signature, constants, outputs, pool, fillers)
+    room = min(count - 2, _SPARE_BYTES // max(outputs[0].total_bytes, 1))
+    spare = tuple(SharedTensors(signature.outputs) for _ in range(room))
+    return Material(name, signature, constants, outputs, pool, fillers, spare)
 
 
 def draw_known(worker: ReferenceWorker, name: str, rng: np.random.Generator, family: str = "given") -> Known:
     """A fresh input set under a secret seed, with its reference."""
     inputs = worker.inputs(name, _seed(rng), family)
     return Known(inputs, worker.reference(name, inputs), family)
+
+
+def draw_unseen(worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator) -> Known:
+    """A fresh input set under fresh weights; under the workload's own where the task cannot bear others.
+
+    Raises:
+        WorkerError: the reference process died.
+    """
+    if material.constants is not None:
+        weights = _seed(rng)
+        inputs = worker.inputs(material.name, _seed(rng))
+        constants = worker.constants(material.name, weights)
+        try:
+            known = Known(inputs, worker.reference(material.name, inputs, weights), "given", constants)
+            if known.finite and _accepts_itself(worker, material.name, known, tolerance, weights):
+                return known
+        except WorkerError:
+            raise
+        except EvoforgeError:  # the reference raises under such weights, which is an answer
+            pass
+        inputs.close()
+        constants.close()
+    return draw_known(worker, material.name, rng)
 
 
 def _seed(rng: np.random.Generator) -> int:
@@ -191,8 +234,10 @@ def _bearable(
     return None
 
 
-def _accepts_itself(worker: ReferenceWorker, name: str, known: Known, tolerance: Tolerance) -> bool:
-    outputs = worker.outputs(name, known.inputs)
+def _accepts_itself(
+    worker: ReferenceWorker, name: str, known: Known, tolerance: Tolerance, weights: int | None = None
+) -> bool:
+    outputs = worker.outputs(name, known.inputs, weights=weights)
     try:
         return check_outputs(outputs, known.reference, tolerance).passed
     finally:

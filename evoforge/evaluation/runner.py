@@ -36,7 +36,7 @@ LEVELS = ("none", "basic", "strict")
 """Sandbox levels in the order of native/runner.c."""
 
 _MAGIC = 0x45564F31
-_HEADER = struct.Struct("<8I2Q")
+_HEADER = struct.Struct("<10I2Q")
 _TENSOR = struct.Struct("<2i8q8q4q")
 _COMMAND = struct.Struct("<Q8I")
 _REPLY = struct.Struct("<Q2i2q224s")
@@ -74,13 +74,13 @@ class RunnerInfo:
 
 
 class Runner:
-    """One fresh process with one kernel, its inputs read-only and its two output buffers.
+    """One fresh process with one kernel, its inputs read-only and its output buffers.
 
     Args:
         library: the built kernel.
         constants: parameters and buffers; None where the signature has none.
         sets: at least one input set; call i of a batch reads set (start + i) modulo their number.
-        outputs: the two buffers that calls alternate between.
+        outputs: at least two buffers; calls alternate between the first two unless told otherwise.
         sandbox: the level to try for; `sandbox_level` is the one reached.
         memory_bytes: what the kernel may allocate beside the tensors.
 
@@ -96,7 +96,7 @@ class Runner:
         *,
         constants: SharedTensors | None,
         sets: Sequence[SharedTensors],
-        outputs: tuple[SharedTensors, SharedTensors],
+        outputs: Sequence[SharedTensors],
         threads: int,
         sandbox: str = "basic",
         memory_bytes: int = 2 << 30,
@@ -104,7 +104,7 @@ class Runner:
         busy: BusyClock | None = None,
     ) -> None:
         self._busy = busy or BusyClock()
-        self._n_sets = len(sets)
+        self._n_sets, self._n_buffers = len(sets), len(outputs)
         program = runner_program()
         inputs = [item.read_only_fd() for item in sets]
         fixed = constants.read_only_fd() if constants is not None else -1
@@ -156,13 +156,13 @@ class Runner:
         return self._process.pid
 
     def run(
-        self, n: int, start: int, *, base: int = 0, span: int | None = None, buffer: int = 0, fill: int | None = None,
-        timeout_s: float = 10.0,
+        self, n: int, start: int, *, base: int = 0, span: int | None = None, buffer: int = 0, buffers: int = 2,
+        fill: int | None = None, timeout_s: float = 10.0,
     ) -> float:  # fmt: skip
         """Seconds that n calls took, from outside.
 
         Call i reads set base + (start + i) mod span, with all sets from `base` on by default, and
-        writes output buffer (buffer + i) mod 2. `fill` is a byte written over the whole workspace
+        writes output buffer (buffer + i) mod `buffers`. `fill` is a byte written over the whole workspace
         before the first call.
 
         Raises:
@@ -173,8 +173,12 @@ class Runner:
             raise ValueError(f"expected counts of zero or more, got n={n}, start={start}")
         if base < 0 or span < 1 or base + span > self._n_sets:
             raise ValueError(f"expected sets within the {self._n_sets} that there are, got base={base}, span={span}")
+        if not 0 <= buffer < buffers <= self._n_buffers:
+            raise ValueError(
+                f"expected output buffers of the {self._n_buffers} that there are, got {buffer} of {buffers}"
+            )
         filled = _NO_FILL if fill is None else fill
-        return self._ask(_RUN, timeout_s, n, start % span, buffer, filled, base, span)[1]
+        return self._ask(_RUN, timeout_s, n, start % span, buffer, filled, base, span, buffers)[1]
 
     def empty(self) -> float:
         """Seconds of a round trip that calls nothing."""
@@ -195,10 +199,10 @@ class Runner:
 
     def _ask(
         self, op: int, timeout_s: float, n: int = 0, start: int = 0, buffer: int = 0, fill: int = _NO_FILL,
-        base: int = 0, span: int = 1,
+        base: int = 0, span: int = 1, buffers: int = 1,
     ) -> tuple[tuple[int, int, int, int], float]:  # fmt: skip
         nonce = secrets.randbits(64)
-        command = _COMMAND.pack(nonce, op, n, start, buffer, fill, base, span, 0)
+        command = _COMMAND.pack(nonce, op, n, start, buffer, fill, base, span, buffers)
         with self._busy.working():
             began = time.perf_counter()
             with contextlib.suppress(BrokenPipeError):
@@ -280,7 +284,7 @@ def _environment(threads: int) -> dict[str, str]:
 
 def _layout(
     signature: Signature, fds: Sequence[int], limits: tuple[int, int, int],
-    sets: Sequence[SharedTensors], constants: SharedTensors | None, outputs: tuple[SharedTensors, SharedTensors],
+    sets: Sequence[SharedTensors], constants: SharedTensors | None, outputs: Sequence[SharedTensors],
 ) -> tuple[int, bytes]:  # fmt: skip
     """(nonce, the bytes that native/runner.c reads first)."""
     nonce = secrets.randbits(64)
@@ -288,7 +292,7 @@ def _layout(
     cpus = pinned_cpus(threads)
     counts = (len(signature.inputs), len(signature.constants), len(signature.outputs))
     parts = [
-        _HEADER.pack(_MAGIC, level, threads, *counts, len(sets), len(cpus), nonce, memory_bytes),
+        _HEADER.pack(_MAGIC, level, threads, *counts, len(sets), len(cpus), len(outputs), 0, nonce, memory_bytes),
         struct.pack(f"<{len(cpus)}i{len(fds)}i", *cpus, *fds),
     ]
     groups = ((signature.inputs, sets[0]), (signature.constants, constants), (signature.outputs, outputs[0]))

@@ -72,18 +72,22 @@ class Stand:
         return min(max(self.call_limit_s, _LIMIT_FACTOR * material.eager_s), _MAX_LIMIT_S)
 
     def timed_runner(self, built: Built, material: Material) -> Runner:
-        """A fresh process with this kernel and the timing ring, ahead of other work."""
-        runner = self.runner(built, material, material.ring)
+        """A fresh process with this kernel, the timing ring and all output buffers, ahead of other work."""
+        runner = self.runner(built, material, material.ring, spare=material.spare)
         prioritise(runner.pid)
         return runner
 
-    def runner(self, built: Built, material: Material, sets: Sequence[SharedTensors]) -> Runner:
-        """A fresh process with this kernel."""
+    def runner(
+        self, built: Built, material: Material, sets: Sequence[SharedTensors],
+        constants: SharedTensors | None = None, spare: Sequence[SharedTensors] = (),
+    ) -> Runner:  # fmt: skip
+        """A fresh process with this kernel, under `constants` or the workload's own weights."""
         assert built.library_path is not None
         signature = material.signature
         room = max(1 << 30, 4 * (signature.input_bytes + signature.constant_bytes + signature.output_bytes))
         return Runner(
-            built.library_path, signature, constants=material.constants, sets=sets, outputs=material.outputs,
+            built.library_path, signature, constants=constants or material.constants, sets=sets,
+            outputs=(*material.outputs, *spare),
             threads=self.threads, sandbox=self.sandbox, memory_bytes=room, busy=self.busy,
             timeout_s=10.0 + self.limit_s(material),
         )  # fmt: skip
@@ -225,27 +229,42 @@ class Trial:
         """Whether verification was cut short, by a call that is right and hopelessly slow."""
         stand = self._stand
         for name, built in self._built.items():
-            material, known = stand.materials[name], self._sets(name, unseen)
-            with stand.runner(built, material, [item.inputs for item in known]) as runner:
-                self._level = runner.sandbox_level
-                if runner.info.packed_bytes:
-                    self._flags.add("prepacked")
-                limit_s, repeats = stand.limit_s(material), 3 if unseen else 2
-                found = verify(
-                    runner, known, material.outputs, stand.task.tolerance, limit_s=limit_s, repeats=repeats,
-                    enough_s=self._hopeless_s(name, prune_below),
-                )  # fmt: skip
-            if found.cut_short_s:
-                side = stand.baseline[name]
-                other_ms = stand.baselines.stopwatch(side, name).call_s * 1e3
-                self._rows[name].append(Block(0, found.cut_short_s * 1e3, **{f"{side}_ms": other_ms}))
-                self._rows = {name: rows for name, rows in self._rows.items() if rows}
-                return True
-            self._passed.update(item.serial for item in known)
-            self._max_error = max(self._max_error or 0.0, found.max_error)
-            if not found.deterministic:
-                self._flags.add("nondeterministic")
+            material = stand.materials[name]
+            groups: list[tuple[Sequence[Known], int]] = [(material.pool, 2)]
+            if unseen:
+                rest = (*material.pool, *stand.extremes(name))
+                groups = [([stand.unseen(name)], 3), ([one for one in rest if one.serial not in self._passed], 1)]
+            for known, repeats in groups:
+                if not known:
+                    continue
+                cut_short_s = self._verify_on(built, material, known, repeats, self._hopeless_s(name, prune_below))
+                if cut_short_s:
+                    side = stand.baseline[name]
+                    other_ms = stand.baselines.stopwatch(side, name).call_s * 1e3
+                    self._rows[name].append(Block(0, cut_short_s * 1e3, **{f"{side}_ms": other_ms}))
+                    self._rows = {name: rows for name, rows in self._rows.items() if rows}
+                    return True
         return False
+
+    def _verify_on(
+        self, built: Built, material: Material, known: Sequence[Known], repeats: int, enough_s: float
+    ) -> float:
+        """`verify` on sets that go with the same weights; seconds of the call that cut it short, else 0."""
+        stand = self._stand
+        with stand.runner(built, material, [item.inputs for item in known], known[0].constants) as runner:
+            self._level = runner.sandbox_level
+            if runner.info.packed_bytes:
+                self._flags.add("prepacked")
+            found = verify(
+                runner, known, material.outputs, stand.task.tolerance,
+                limit_s=stand.limit_s(material), repeats=repeats, enough_s=enough_s,
+            )  # fmt: skip
+        if not found.cut_short_s:
+            self._passed.update(item.serial for item in known)
+        self._max_error = max(self._max_error or 0.0, found.max_error)
+        if not found.deterministic:
+            self._flags.add("nondeterministic")
+        return found.cut_short_s
 
     def _hopeless_s(self, name: str, prune_below: float | None) -> float:
         """Seconds of one call beyond which nothing else needs to be known about a kernel.
@@ -256,14 +275,6 @@ class Trial:
             return math.inf
         base_s = self._stand.baselines.stopwatch(self._stand.baseline[name], name).call_s
         return max(base_s * 2 ** (_HOPELESS_LOG2 + 1 - prune_below), _SHORT_S)
-
-    def _sets(self, name: str, unseen: bool) -> list[Known]:
-        """What to verify on: the pool; for a claim the unseen set, and what this kernel has not passed yet."""
-        stand, pool = self._stand, self._stand.materials[name].pool
-        if not unseen:
-            return pool
-        rest = [*pool, *stand.extremes(name)]
-        return [stand.unseen(name), *(item for item in rest if item.serial not in self._passed)]
 
     @property
     def _passed(self) -> set[int]:

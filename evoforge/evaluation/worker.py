@@ -78,8 +78,9 @@ class _Worker:
 class ReferenceWorker(_Worker):
     """Runs the reference: shapes, inputs, fp64 outputs and their sensitivity.
 
-    Every process made with the same `seed` has the same weights. The process starts at once and in
-    the background; the first call waits for it.
+    Every process made with the same `seed` has the same weights; where a request names `weights`, a seed,
+    it is done under weights drawn anew. The process starts at once and in the background; the first
+    call waits for it.
 
     Args:
         threads: torch threads and CPUs.
@@ -115,9 +116,11 @@ class ReferenceWorker(_Worker):
         )
         return answer["value"]
 
-    def constants(self, workload: str) -> SharedTensors:
+    def constants(self, workload: str, weights: int | None = None) -> SharedTensors:
         """Parameters, then buffers: cst0 …; the caller closes it."""
-        answer, fds = self._process.call("constants", f"copying the weights of workload {workload}", workload=workload)
+        answer, fds = self._process.call(
+            "constants", f"copying the weights of workload {workload}", workload=workload, weights=weights
+        )
         return _shared(answer["specs"][0], fds[0])
 
     def inputs(self, workload: str, seed: int, family: str = "given") -> SharedTensors:
@@ -129,19 +132,22 @@ class ReferenceWorker(_Worker):
         )
         return _shared(answer["specs"][0], fds[0])
 
-    def reference(self, workload: str, inputs: SharedTensors) -> Reference:
+    def reference(self, workload: str, inputs: SharedTensors, weights: int | None = None) -> Reference:
         """The fp64 outputs for `inputs`, their sensitivity and the fp32 reference's error.
 
         Raises:
             TaskError: the model fails in double precision, with the reason.
         """
         answer, fds = self._process.call(
-            "reference", f"running the fp64 reference of workload {workload}", [inputs.fd], workload=workload
-        )
+            "reference", f"running the fp64 reference of workload {workload}", [inputs.fd],
+            workload=workload, weights=weights,
+        )  # fmt: skip
         y64, d = (_shared(specs, fd) for specs, fd in zip(answer["specs"], fds, strict=True))
         return Reference(y64, d, tuple(answer["ref_error"]))
 
-    def outputs(self, workload: str, inputs: SharedTensors, precision: Precision = "fp32") -> SharedTensors:
+    def outputs(
+        self, workload: str, inputs: SharedTensors, precision: Precision = "fp32", weights: int | None = None
+    ) -> SharedTensors:
         """What the module itself computes, with the signature's output specs.
 
         ``fp32`` is the module in single precision, rounded to the outputs' types (a 16-bit task's
@@ -153,6 +159,7 @@ class ReferenceWorker(_Worker):
             [inputs.fd],
             workload=workload,
             precision=precision,
+            weights=weights,
         )
         return _shared(answer["specs"][0], fds[0])
 

@@ -46,6 +46,7 @@ class _Server:
         self._load_error: EvoforgeError | None = None
         self._task: dict[str, Any] = {}
         self._loaded: dict[str, WorkloadModel] = {}
+        self._redrawn: dict[str, tuple[int, WorkloadModel]] = {}
         self._incoming: list[SharedTensors] = []
         self._sets: dict[str, list[list[Any]]] = {}
         self._callables: dict[str, Callable[..., Any]] = {}
@@ -108,7 +109,12 @@ class _Server:
             sys.path.insert(0, task["root"])
         _limit_memory()
 
-    def _workload(self, name: str) -> WorkloadModel:
+    def _workload(self, name: str, weights: int | None = None) -> WorkloadModel:
+        """The workload under its weights, or under those of the seed `weights`; the latest of these is kept."""
+        if weights is not None:
+            if self._redrawn.get(name, (None,))[0] != weights:
+                self._redrawn[name] = (weights, self._workload(name).redrawn(weights))
+            return self._redrawn[name][1]
         if name not in self._loaded:
             own = dict(dict(self._task["workloads"])[name])
             self._loaded[name] = WorkloadModel(
@@ -133,16 +139,16 @@ class _Server:
         call = getattr(importlib.import_module(module), attribute)
         return {"value": call(loaded.model, loaded.example())}, []
 
-    def _constants(self, workload: str) -> Answer:
-        loaded = self._workload(workload)
+    def _constants(self, workload: str, weights: int | None) -> Answer:
+        loaded = self._workload(workload, weights)
         return _given(fill(loaded.signature.constants, loaded.constants()))
 
     def _inputs(self, workload: str, seed: int, family: str) -> Answer:
         loaded = self._workload(workload)
         return _given(fill(loaded.signature.inputs, loaded.inputs(seed, family)))
 
-    def _reference(self, workload: str, fds: list[int]) -> Answer:
-        loaded = self._workload(workload)
+    def _reference(self, workload: str, weights: int | None, fds: list[int]) -> Answer:
+        loaded = self._workload(workload, weights)
         shared = SharedTensors(loaded.signature.inputs, fds[0])
         try:
             y64, d, ref_error = loaded.reference(tensors_of(shared), self._task["seed"])
@@ -154,8 +160,8 @@ class _Server:
         answer, out = _given(fill(y_specs, y64), fill(d_specs, d))
         return {**answer, "ref_error": ref_error}, out
 
-    def _outputs(self, workload: str, precision: str, fds: list[int]) -> Answer:
-        loaded = self._workload(workload)
+    def _outputs(self, workload: str, precision: str, weights: int | None, fds: list[int]) -> Answer:
+        loaded = self._workload(workload, weights)
         shared = SharedTensors(loaded.signature.inputs, fds[0])
         try:
             results = loaded.outputs(tensors_of(shared), precision)

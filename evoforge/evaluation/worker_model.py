@@ -65,13 +65,36 @@ class WorkloadModel:
         # A file name of its own: torch.compile keys what it learns about shapes by it.
         linecache.cache[self._file] = (len(text), None, text.splitlines(keepends=True), self._file)
         self._check_memory(text)
-        module = self._execute(text)
-        self.model = self._make_model(module)
-        self._get_inputs = getattr(module, "get_inputs", None)
+        self._module = self._execute(text)
+        self.model = self._make_model(self._module, seed)
+        self._get_inputs = getattr(self._module, "get_inputs", None)
         leaves, self._spec = self._flat_inputs(seed)
         self._leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self._is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         self.signature = self._describe([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+
+    def redrawn(self, seed: int) -> WorkloadModel:
+        """The same workload with other weights.
+
+        They are made anew under `seed`; parameters that come out the same, being made of constants, are
+        scaled by U[0.5, 1.5) and moved by a tenth of their size, running means and variances likewise. A
+        model whose weights then have other shapes keeps those that it had.
+        """
+        model = copy.deepcopy(self._make_model(self._module, seed))
+        old = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        new = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        if [(name, w.shape, w.stride(), w.dtype) for name, w in old.items()] != [
+            (name, w.shape, w.stride(), w.dtype) for name, w in new.items()
+        ]:
+            return self
+        generator = torch.Generator().manual_seed(seed)
+        for name, weight in new.items():
+            moves = isinstance(weight, torch.nn.Parameter) or name.endswith(("running_mean", "running_var"))
+            if moves and weight.is_floating_point() and torch.equal(weight, old[name]):
+                weight.copy_(_moved(weight, generator, positive=name.endswith("running_var")))
+        other = copy.copy(self)
+        other.model = model
+        return other
 
     def example(self) -> list[Any]:
         """Forward's arguments from get_inputs() under the campaign's seed."""
@@ -208,16 +231,16 @@ class WorkloadModel:
             exec(compile(text, self._file, "exec"), module.__dict__)
         return module
 
-    def _make_model(self, module: types.ModuleType) -> torch.nn.Module:
+    def _make_model(self, module: types.ModuleType, seed: int) -> torch.nn.Module:
         entry = getattr(module, "Model", None)
         get_init = getattr(module, "get_init_inputs", None)
         self._stage(f"Model(*get_init_inputs()) of workload {self._workload}")
-        _seed_everything(self._seed)
+        _seed_everything(seed)
         with self.blamed("get_init_inputs()"):
             arguments = get_init() if get_init is not None else []
         if not isinstance(arguments, list | tuple):
             raise self._refused(f"expected get_init_inputs() to return a list, got {type(arguments).__name__}")
-        _seed_everything(self._seed)
+        _seed_everything(seed)
         with self.blamed("Model(*get_init_inputs())"):
             made = entry(*arguments) if isinstance(entry, type) else entry
         if not callable(made):
@@ -292,7 +315,7 @@ class WorkloadModel:
                 module = self._execute(text)
                 self._stage(f"get_inputs() of workload {self._workload}")
                 leaves = pytree.tree_leaves(module.get_inputs())
-                model = self._make_model(module)
+                model = self._make_model(module, self._seed)
         except BaseException:  # process boundary: what is wrong is said when it runs for real
             return
         inputs = sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor))
@@ -340,6 +363,13 @@ class _FunctionModel(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *arguments: Any) -> Any:
         return self.function(*arguments)
+
+
+def _moved(weight: torch.Tensor, generator: torch.Generator, *, positive: bool) -> torch.Tensor:
+    scaled = weight.double() * (0.5 + torch.rand(weight.shape, generator=generator, dtype=torch.float64))
+    size = float(weight.double().square().mean().sqrt()) or 1.0
+    shift = 0.1 * size * torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+    return (scaled + (shift.abs() if positive else shift)).to(weight.dtype)
 
 
 def available_bytes() -> int:

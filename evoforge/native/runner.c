@@ -33,12 +33,12 @@ enum { INFO = 1, PREPARE, RUN };
 enum { MORE_THREADS = 64, CPU_SECONDS = 3600 };
 
 struct header {
-    uint32_t magic, level, threads, n_in, n_const, n_out, n_sets, n_cpus;
+    uint32_t magic, level, threads, n_in, n_const, n_out, n_sets, n_cpus, n_buffers, unused;
     uint64_t nonce, memory_bytes;
 };
 struct command {
     uint64_t nonce;
-    uint32_t op, n, start, buffer, fill, base, span, unused;
+    uint32_t op, n, start, buffer, fill, base, span, buffers;
 };
 
 static int command_fd;
@@ -150,7 +150,7 @@ int main(int argc, char** argv) {
     command_fd = atoi(argv[2]), reply_fd = atoi(argv[3]);
     struct header head;
     read_all(&head, sizeof head);
-    if (head.magic != MAGIC || head.n_sets < 1) return 2;
+    if (head.magic != MAGIC || head.n_sets < 1 || head.n_buffers < 1) return 2;
     if (getrandom((void*)&mask, sizeof mask, 0) != sizeof mask) return 2;
     nonce = head.nonce ^ mask;
     be_expendable();
@@ -159,14 +159,14 @@ int main(int argc, char** argv) {
         stop_being_root();
         inside = enter_namespaces();
     }
-    int n_tensors = head.n_in + head.n_const + head.n_out, n_fds = head.n_sets + 3;
+    int n_tensors = head.n_in + head.n_const + head.n_out, n_fds = head.n_sets + 1 + head.n_buffers;
     int32_t* cpus = malloc((head.n_cpus + 1) * sizeof *cpus);
-    int32_t* fds = malloc(n_fds * sizeof *fds);  // input sets, constants, two output buffers
+    int32_t* fds = malloc(n_fds * sizeof *fds);  // input sets, constants, output buffers
     struct layout* layouts = malloc((n_tensors + 1) * sizeof *layouts);
     read_all(cpus, head.n_cpus * sizeof *cpus);
     read_all(fds, n_fds * sizeof *fds);
     read_all(layouts, n_tensors * sizeof *layouts);
-    regions = calloc((size_t)head.n_in * head.n_sets + head.n_const + 2 * head.n_out + 2, sizeof *regions);
+    regions = calloc((size_t)head.n_in * head.n_sets + head.n_const + (size_t)head.n_buffers * head.n_out + 2, sizeof *regions);
 
     if (head.n_cpus) {
         cpu_set_t set;
@@ -176,14 +176,14 @@ int main(int argc, char** argv) {
     }
     // Frozen, out of a kernel's sight: what tensors look like, and where those of each set and buffer are.
     const struct layout *of_in = layouts, *of_const = layouts + head.n_in, *of_out = of_const + head.n_const;
-    size_t n_inputs = (size_t)head.n_in * head.n_sets, n_outputs = 2 * head.n_out;
+    size_t n_inputs = (size_t)head.n_in * head.n_sets, n_outputs = (size_t)head.n_buffers * head.n_out;
     size_t table = (n_inputs + n_outputs + head.n_const) * sizeof(void*), each = sizeof(evo_tensor);
     void** inputs = blank(table);
     evo_tensor *shapes = blank((head.n_in + head.n_out) * each), *cst = blank(head.n_const * each);
     if (!inputs || !shapes || !cst) fail(HARNESS, "there is no memory for the tensors' places");
     void **outputs = inputs + n_inputs, **constants = outputs + n_outputs;
     map_tensors(of_in, head.n_in, head.n_sets, fds, PROT_NONE, INPUT, inputs);
-    map_tensors(of_out, head.n_out, 2, fds + head.n_sets + 1, PROT_READ | PROT_WRITE, OUTPUT, outputs);
+    map_tensors(of_out, head.n_out, head.n_buffers, fds + head.n_sets + 1, PROT_READ | PROT_WRITE, OUTPUT, outputs);
     map_tensors(of_const, head.n_const, 1, fds + head.n_sets, PROT_READ, CONSTANT, constants);
     describe(of_in, head.n_in, shapes);
     describe(of_out, head.n_out, shapes + head.n_in);
@@ -254,12 +254,13 @@ int main(int argc, char** argv) {
             }
         } else if (command.op == RUN) {
             if (!command.span || (uint64_t)command.base + command.span > head.n_sets) fail(HARNESS, "no such input set");
+            if (!command.buffers || command.buffers > head.n_buffers) fail(HARNESS, "no such output buffer");
             if (command.fill < 256 && base.ws_bytes) memset(base.ws, (int)command.fill, base.ws_bytes);
             // What is asked for lies masked while the kernel runs.
             command.n ^= pad->n, command.start ^= pad->start, command.span ^= pad->span, command.base ^= pad->base;
             for (volatile uint32_t left = pad->op ^ command.n ^ pad->n; (left ^ pad->op) && !code; done++) {
                 size_t set = (command.base ^ pad->base) + ((command.start ^ pad->start) + done) % (command.span ^ pad->span);
-                argue(&base, shapes, inputs + set * head.n_in, outputs + ((command.buffer + done) & 1) * head.n_out);
+                argue(&base, shapes, inputs + set * head.n_in, outputs + (command.buffer + done) % command.buffers * head.n_out);
                 code = (int)call_on(stack_top, run, call, NULL);
                 left = ((left ^ pad->op) - 1) ^ pad->op;
             }

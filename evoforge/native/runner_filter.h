@@ -10,7 +10,7 @@
 // What threads, the allocator and the end of a process need.
 #define EVERYDAY                                                                                              \
     PERMIT(SYS_futex), PERMIT(SYS_munmap), PERMIT(SYS_madvise), PERMIT(SYS_brk), PERMIT(SYS_sched_yield),     \
-        PERMIT(SYS_sched_getaffinity), PERMIT(SYS_rt_sigprocmask), PERMIT(SYS_rt_sigreturn),                  \
+        PERMIT(SYS_mincore), PERMIT(SYS_sched_getaffinity), PERMIT(SYS_rt_sigprocmask), PERMIT(SYS_rt_sigreturn),                  \
         PERMIT(SYS_set_robust_list), PERMIT(SYS_rseq), PERMIT(SYS_gettid), PERMIT(SYS_getpid),                \
         PERMIT(SYS_clock_gettime), PERMIT(SYS_getcpu), PERMIT(SYS_getrandom), PERMIT(SYS_exit),               \
         PERMIT(SYS_exit_group), PERMIT(SYS_membarrier), PERMIT(SYS_restart_syscall), PERMIT(SYS_sysinfo),     \

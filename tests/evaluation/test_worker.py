@@ -240,6 +240,50 @@ def test_the_environment_is_scrubbed_and_the_allocator_keeps_its_memory(worker: 
     assert environment["MALLOC_MMAP_MAX_"] == "0" and environment["OMP_NUM_THREADS"] == "1"
 
 
+BATCH_NORM = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = torch.nn.Linear(8, 8)
+        self.norm = torch.nn.BatchNorm1d(8)
+        self.register_buffer("mask", torch.tensor([1.0, 0.0] * 4))
+
+    def forward(self, x):
+        return self.norm(self.mix(x)) * self.mask
+
+
+def get_inputs():
+    return [torch.randn(4, 8)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_redrawn_weights_differ_wherever_a_model_can_be_trained(tmp_path: Path) -> None:
+    """Scales of one, shifts of zero and running statistics move too; other buffers are part of the task."""
+    (tmp_path / "task.py").write_text(BATCH_NORM)
+    with ReferenceWorker(load_task(str(tmp_path / "task.py"))) as worker:
+        own, others = worker.constants("default"), worker.constants("default", weights=5)
+        moved = {
+            spec.name: not np.array_equal(a, b)
+            for spec, a, b in zip(own.specs, own.arrays(), others.arrays(), strict=True)
+        }
+        # mix.weight, mix.bias, norm.weight, norm.bias; mask, running_mean, running_var, num_batches_tracked
+        assert list(moved.values()) == [True] * 4 + [False, True, True, False]
+        assert (others.array(6) > 0).all()
+        inputs = worker.inputs("default", 1)
+        ours = worker.reference("default", inputs).y64.array(0)
+        theirs = worker.reference("default", inputs, weights=5).y64.array(0)
+        assert not np.allclose(ours[:, ::2], theirs[:, ::2])
+        again = worker.reference("default", inputs).y64.array(0)
+        assert np.array_equal(ours, again)
+
+
 def test_every_process_of_a_campaign_has_the_same_weights(norm: Task, worker: ReferenceWorker, tmp_path: Path) -> None:
     log = tmp_path / "log"
     assert norm.path is not None

@@ -1,4 +1,4 @@
-"""A row scaled and shifted by eight learned weights."""
+"""A row scaled and shifted by eight weights each, of which the shifts begin at zero."""
 
 import torch
 from torch import nn
@@ -10,7 +10,7 @@ class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.rand(8) + 0.5)
-        self.shift = nn.Parameter(torch.randn(8))
+        self.shift = nn.Parameter(torch.zeros(8))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * self.weight + self.shift
