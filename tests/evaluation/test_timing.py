@@ -60,6 +60,17 @@ def test_a_wrong_first_estimate_is_mended() -> None:
     assert watch.batch_ms() == pytest.approx(0.01)
 
 
+def test_a_batch_lost_in_the_round_trip_does_not_make_the_next_endless() -> None:
+    side = Simulated(lambda n: n * 5e-5)
+    watch = Stopwatch(side, np.random.default_rng(0))
+    side.overhead_s = 0.015  # when T₀ was taken; no batch that follows has it
+    watch.calibrate()
+    side.calls.clear()
+    side.batch = lambda n, expected_s: side.calls.append(n) or n * 5e-5  # type: ignore[method-assign,func-returns-value]
+    watch.batch_ms()
+    assert max(side.calls) <= 16 * 1.4 * side.calls[0]
+
+
 def test_proportional_time_agrees_with_itself_even_in_noise() -> None:
     rng = np.random.default_rng(1)
     for _ in range(20):
