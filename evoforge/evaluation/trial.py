@@ -21,6 +21,7 @@ from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.material import Known, Material
 from evoforge.evaluation.priority import measuring, prioritise
 from evoforge.evaluation.runner import KernelFault, Runner
+from evoforge.evaluation.sandbox import weakest
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.timing import BRIEF_LOG2, Batches, Stopwatch, paired_block, significantly_below
 from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput, verify
@@ -227,7 +228,7 @@ class Trial:
         for name, built in self._built.items():
             material, known = stand.materials[name], self._sets(name, unseen)
             with stand.runner(built, material, [item.inputs for item in known]) as runner:
-                self._level = runner.sandbox_level
+                self._level = weakest(runner.sandbox_level)
                 if runner.info.packed_bytes:
                     self._flags.add("prepacked")
                 limit_s, repeats = stand.limit_s(material), 3 if unseen else 2

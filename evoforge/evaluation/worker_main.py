@@ -143,7 +143,7 @@ class _Server:
 
     def _reference(self, workload: str, fds: list[int]) -> Answer:
         loaded = self._workload(workload)
-        shared = SharedTensors(loaded.signature.inputs, fds[0])
+        shared = SharedTensors(loaded.signature.inputs, fds[0], writable=False)
         try:
             y64, d, ref_error = loaded.reference(tensors_of(shared), self._task["seed"])
         finally:
@@ -156,7 +156,7 @@ class _Server:
 
     def _outputs(self, workload: str, precision: str, fds: list[int]) -> Answer:
         loaded = self._workload(workload)
-        shared = SharedTensors(loaded.signature.inputs, fds[0])
+        shared = SharedTensors(loaded.signature.inputs, fds[0], writable=False)
         try:
             results = loaded.outputs(tensors_of(shared), precision)
         finally:
@@ -167,7 +167,7 @@ class _Server:
         loaded = self._workload(workload)
         if first:
             self._incoming = []
-        self._incoming += [SharedTensors(loaded.signature.inputs, fd) for fd in fds or []]
+        self._incoming += [SharedTensors(loaded.signature.inputs, fd, writable=False) for fd in fds or []]
         if not last:
             return {}, []
         if not self._incoming:
