@@ -152,6 +152,7 @@ def show(prefix: str, store_url: str) -> dict[str, Any]:
                     "latency_ms": item.evaluation.latency_ms,
                     "max_error": item.evaluation.max_error,
                     "flags": list(item.evaluation.flags),
+                    "sandbox": item.evaluation.sandbox,
                     "created": item.created,
                 }
                 for item in store.evaluations(candidate=candidate.id)

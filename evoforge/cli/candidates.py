@@ -36,6 +36,7 @@ def show(prefix: _Prefix, store: StoreUrl = DEFAULT_STORE, as_json: Json = False
                 ("cell", lambda row: cell_text(row.get("cell"))),
                 ("speed-up", lambda row: speedup_text(row.get("speedup"))),
                 ("latency", lambda row: ms_text(row.get("latency_ms"))),
+                ("sandbox", lambda row: str(row.get("sandbox", "–"))),
                 ("params", lambda row: params_text(row.get("params"))),
                 ("reason", lambda row: str(row.get("reason") or "")[:120]),
             ),

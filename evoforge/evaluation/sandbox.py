@@ -10,9 +10,10 @@ from pathlib import Path
 from evoforge.errors import UsageError
 from evoforge.evaluation.build import native_program
 
-__all__ = ["LAYERS", "confined", "reached_layers", "require"]
+__all__ = ["LAYERS", "confined", "reached_layers", "require", "weakest"]
 
 LAYERS = ("namespaces", "landlock", "seccomp")
+_NEEDED = {"strict": LAYERS, "basic": ("seccomp",), "none": ()}
 
 
 def confined(readable: Iterable[Path | str], writable: Iterable[Path | str], *options: str) -> list[str | Path]:
@@ -37,14 +38,19 @@ def reached_layers() -> frozenset[str]:
     return frozenset(done.stdout.split())
 
 
+def weakest(level: str) -> str:
+    """The lower of a runner's level and of the one that compilers and workers reach on this machine."""
+    levels = list(_NEEDED)
+    return next(one for one in levels[levels.index(level) :] if reached_layers().issuperset(_NEEDED[one]))
+
+
 def require(level: str) -> None:
     """Checks that a sandbox level can be reached: strict needs every layer, basic the filter.
 
     Raises:
         UsageError: it cannot.
     """
-    needed = {"strict": LAYERS, "basic": ("seccomp",)}.get(level, ())
-    missing = [layer for layer in needed if layer not in reached_layers()]
+    missing = [layer for layer in _NEEDED[level] if layer not in reached_layers()]
     if missing:
         lower = "basic" if level == "strict" else "none"
         raise UsageError(

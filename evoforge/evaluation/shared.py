@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import mmap
 import os
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ __all__ = ["PAGE", "Segment", "SharedTensors", "numpy_dtype"]
 
 PAGE = 4096
 _ALIGN = 64
+_F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h; Python names it from 3.13 on
 _NUMPY = {
     "f32": "<f4", "f64": "<f8", "f16": "<f2", "bf16": "<u2", "i8": "i1", "u8": "u1",
     "i16": "<i2", "i32": "<i4", "i64": "<i8", "bool": "u1",
@@ -60,17 +62,19 @@ class SharedTensors:
     """A memfd with one segment per tensor, mapped into this process.
 
     The layout follows from the specs alone, so both sides compute it. `fd` is owned: `close`
-    unmaps and closes it. `read_only_fd` opens the same memory without write permission.
+    unmaps and closes it. `read_only_fd` opens the same memory without write permission; what comes
+    through it is mapped with `writable` off, and a write to it is a segmentation fault.
     """
 
-    def __init__(self, specs: Sequence[TensorSpec], fd: int | None = None) -> None:
+    def __init__(self, specs: Sequence[TensorSpec], fd: int | None = None, *, writable: bool = True) -> None:
         self.specs = tuple(specs)
         self.segments, self.total_bytes = _layout([spec.nbytes for spec in self.specs])
         if fd is None:
-            fd = os.memfd_create("evoforge", os.MFD_CLOEXEC)
+            fd = os.memfd_create("evoforge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(fd, self.total_bytes)
         self.fd = fd
-        self._map = mmap.mmap(fd, self.total_bytes)
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        self._map = mmap.mmap(fd, self.total_bytes, prot=protection)
 
     def bytes_of(self, index: int) -> npt.NDArray[np.uint8]:
         """The whole segment of tensor `index`, slack included, as bytes (a live view)."""
@@ -93,7 +97,13 @@ class SharedTensors:
         return ctypes.addressof(ctypes.c_char.from_buffer(self._map, self.segments[index].data))
 
     def read_only_fd(self) -> int:
-        """A new descriptor of the same memory that cannot be mapped for writing."""
+        """A new descriptor of the same memory that cannot be mapped for writing.
+
+        Who has it could open the memory again, for writing: so from here on nobody can, and only
+        mappings that exist already write.
+        """
+        with contextlib.suppress(OSError):  # Linux before 5.1 has no such seal
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE)
         return os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.material import Known, Material
 from evoforge.evaluation.priority import measuring, prioritise
 from evoforge.evaluation.runner import KernelFault, Runner
+from evoforge.evaluation.sandbox import weakest
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.timing import BRIEF_LOG2, Batches, Stopwatch, paired_block, significantly_below
 from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput, verify
@@ -252,7 +253,7 @@ class Trial:
         """`verify` on sets that go with the same weights; seconds of the call that cut it short, else 0."""
         stand = self._stand
         with stand.runner(built, material, [item.inputs for item in known], known[0].constants) as runner:
-            self._level = runner.sandbox_level
+            self._level = weakest(runner.sandbox_level)
             if runner.info.packed_bytes:
                 self._flags.add("prepacked")
             found = verify(

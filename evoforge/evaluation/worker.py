@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -138,10 +140,9 @@ class ReferenceWorker(_Worker):
         Raises:
             TaskError: the model fails in double precision, with the reason.
         """
-        answer, fds = self._process.call(
-            "reference", f"running the fp64 reference of workload {workload}", [inputs.fd],
-            workload=workload, weights=weights,
-        )  # fmt: skip
+        what = f"running the fp64 reference of workload {workload}"
+        with _lent([inputs]) as lent:
+            answer, fds = self._process.call("reference", what, lent, workload=workload, weights=weights)
         y64, d = (_shared(specs, fd) for specs, fd in zip(answer["specs"], fds, strict=True))
         return Reference(y64, d, tuple(answer["ref_error"]))
 
@@ -153,14 +154,9 @@ class ReferenceWorker(_Worker):
         ``fp32`` is the module in single precision, rounded to the outputs' types (a 16-bit task's
         reference); ``bf16`` the whole module in bfloat16. f64 tasks run as they are under ``fp32``.
         """
-        answer, fds = self._process.call(
-            "outputs",
-            f"running workload {workload} in {precision}",
-            [inputs.fd],
-            workload=workload,
-            precision=precision,
-            weights=weights,
-        )
+        what, fields = f"running workload {workload} in {precision}", {"precision": precision, "weights": weights}
+        with _lent([inputs]) as lent:
+            answer, fds = self._process.call("outputs", what, lent, workload=workload, **fields)
         return _shared(answer["specs"][0], fds[0])
 
 
@@ -193,12 +189,11 @@ class BaselineWorker(_Worker):
         The sets stay shared: what the judge writes to them later, the baseline reads. Preparing a
         workload again replaces its sets and compiles nothing anew.
         """
-        fds = [inputs.fd for inputs in sets]
-        for at in range(0, len(fds), MAX_FDS):
-            part = fds[at : at + MAX_FDS]
-            last = at + MAX_FDS >= len(fds)
+        for at in range(0, len(sets), MAX_FDS):
+            last = at + MAX_FDS >= len(sets)
             what = f"preparing workload {workload}" if last else f"mapping the inputs of workload {workload}"
-            self._process.post("prepare", what, part, workload=workload, first=at == 0, last=last)
+            with _lent(sets[at : at + MAX_FDS]) as lent:
+                self._process.post("prepare", what, lent, workload=workload, first=at == 0, last=last)
 
     def ready(self, timeout_s: float = 0.0) -> bool:
         """Whether everything posted by `prepare` is done; waits at most `timeout_s`.
@@ -244,6 +239,18 @@ class BaselineWorker(_Worker):
                 f"the {self._process.role} process of task {self._process.task.name} did not finish "
                 f"{self._process.pending[0]} within {self._process.timeout_s:g} s"
             )
+
+
+@contextmanager
+def _lent(sets: Sequence[SharedTensors]) -> Iterator[list[int]]:
+    """Descriptors to send: the task's code must not change what other calls and kernels read."""
+    fds: list[int] = []
+    try:
+        fds += (inputs.read_only_fd() for inputs in sets)
+        yield fds
+    finally:
+        for fd in fds:
+            os.close(fd)
 
 
 def _shared(rows: Sequence[Any], fd: int) -> SharedTensors:

@@ -149,7 +149,7 @@ class _Server:
 
     def _reference(self, workload: str, weights: int | None, fds: list[int]) -> Answer:
         loaded = self._workload(workload, weights)
-        shared = SharedTensors(loaded.signature.inputs, fds[0])
+        shared = SharedTensors(loaded.signature.inputs, fds[0], writable=False)
         try:
             y64, d, ref_error = loaded.reference(tensors_of(shared), self._task["seed"])
         finally:
@@ -162,7 +162,7 @@ class _Server:
 
     def _outputs(self, workload: str, precision: str, weights: int | None, fds: list[int]) -> Answer:
         loaded = self._workload(workload, weights)
-        shared = SharedTensors(loaded.signature.inputs, fds[0])
+        shared = SharedTensors(loaded.signature.inputs, fds[0], writable=False)
         try:
             results = loaded.outputs(tensors_of(shared), precision)
         finally:
@@ -173,7 +173,7 @@ class _Server:
         loaded = self._workload(workload)
         if first:
             self._incoming = []
-        self._incoming += [SharedTensors(loaded.signature.inputs, fd) for fd in fds or []]
+        self._incoming += [SharedTensors(loaded.signature.inputs, fd, writable=False) for fd in fds or []]
         if not last:
             return {}, []
         if not self._incoming:

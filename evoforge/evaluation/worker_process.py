@@ -36,6 +36,12 @@ _ATEN_ISA = {"x86-64": "default", "x86-64-v2": "default", "x86-64-v3": "avx2", "
 _NOISE = ("worker_main.py", "worker_model.py", "<frozen runpy>", "Extension modules:")
 """What faulthandler adds below the task's own frames."""
 
+_HINTS: dict[int, str] = {
+    signal.SIGKILL: "; it may have run out of memory",
+    signal.SIGSEGV: "; a task that writes to its inputs, which are read-only, ends so: return new tensors instead",
+}
+"""What a death by a signal probably means."""
+
 _KEPT_OUTPUT_BYTES = 64 * 1024
 
 
@@ -218,8 +224,7 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             return self._failure(f"broke its protocol while {what}")
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-        hint = "; it may have run out of memory" if code == -signal.SIGKILL else ""
-        return self._failure(f"died while {what} ({how}{hint})")
+        return self._failure(f"died while {what} ({how}{_HINTS.get(-code, '')})")
 
     def _failure(self, what: str) -> WorkerError:
         self.close()

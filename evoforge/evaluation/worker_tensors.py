@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -35,7 +36,9 @@ def tensors_of(shared: SharedTensors) -> list[torch.Tensor]:
             tensors.append(torch.empty(spec.shape, dtype=dtype))
             continue
         skip = segment.data - segment.start
-        flat = torch.from_numpy(shared.bytes_of(at))[skip : skip + spec.nbytes]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # which is the point
+            flat = torch.from_numpy(shared.bytes_of(at))[skip : skip + spec.nbytes]
         tensors.append(flat.view(dtype).as_strided(spec.shape, spec.stride))
     return tensors
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -21,7 +23,15 @@ from evoforge.core import Kind, Status
 from evoforge.errors import EnvironmentChangedError, NotFoundError, UsageError
 from evoforge.storage import open_store
 
-EVALS = 14
+EVALS = 9
+NO_COMPILE = """
+
+def refuse(*_, **__):
+    raise RuntimeError("eager alone will do")
+
+
+torch.compile = refuse
+"""
 
 
 class Recorder:
@@ -157,24 +167,36 @@ def test_a_changed_machine_is_named_and_refused(
         Campaign.resume("small-1", url)
 
 
-def test_killed_at_random_moments_it_still_ends_with_everything(small_task: Path, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/killed.db"
-    run = [sys.executable, "-m", "evoforge", "run", str(small_task), "--evals", "10", "--workers", "3", "--name", "k",
+def test_stopped_at_random_moments_it_still_ends_with_everything(small_task: Path, tmp_path: Path) -> None:
+    """Killed four times, then asked to end: by SIGTERM, which is answered as Ctrl-C is."""
+    task = tmp_path / "small.py"
+    task.write_text(small_task.read_text() + NO_COMPILE)
+    path = tmp_path / "stopped.db"
+    url = f"sqlite:///{path}"
+    run = [sys.executable, "-m", "evoforge", "run", str(task), "--evals", "10", "--workers", "3", "--name", "k",
            "--seed", "3", "--store", url, "--json"]  # fmt: skip
     again = [sys.executable, "-m", "evoforge", "resume", "k", "--store", url, "--json"]
     rng = random.Random(1)
     known: set[int] = set()
-    for attempt in range(4):
-        child = subprocess.Popen(run if attempt == 0 else again, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        with pytest.raises(subprocess.TimeoutExpired):
-            child.wait(timeout=rng.uniform(3.5, 9.0))
-            pytest.fail("it ended before it could be killed")
-        os.kill(child.pid, signal.SIGKILL)
-        child.wait()
+    for attempt, stop in enumerate([signal.SIGKILL] * 4 + [signal.SIGTERM]):
+        with subprocess.Popen(again if attempt else run, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+            # While it starts or once it has judged one or two more, then somewhere in the next one.
+            wanted = len(known) + (1 if stop is signal.SIGTERM else rng.choice((0, 1, 2))) if attempt else 0
+            while child.poll() is None and rows_of(path) < wanted:
+                time.sleep(0.05)
+            time.sleep(rng.uniform(0.0, 2.0))
+            assert child.poll() is None, "it ended before it could be stopped"
+            os.kill(child.pid, stop)
+            out, _ = child.communicate(timeout=60)
+        assert no_child_is_left()
         with open_store(url) as store:
             now = {row.id for row in store.evaluations(campaign="k")}
+            state = store.campaign("k").state
         assert known <= now, "a finished evaluation was lost"
         known = now
+        assert child.returncode == (143 if stop is signal.SIGTERM else -9)
+        assert state == ("interrupted" if stop is signal.SIGTERM else "running")
+    assert "evoforge resume k" in json.loads(out)["error"]["message"]
     done = subprocess.run(again, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -187,6 +209,17 @@ def test_killed_at_random_moments_it_still_ends_with_everything(small_task: Path
     archive.rebuild(fold_confirmations(rows))
     assert archive.qd_score == pytest.approx(result["qd_score"])
     assert no_child_is_left()
+
+
+def rows_of(path: Path) -> int:
+    """Evaluations in a store that another process writes; -1 before it knows a campaign."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            (campaigns,) = connection.execute("SELECT count(*) FROM campaigns").fetchone()
+            (rows,) = connection.execute("SELECT count(*) FROM evaluations").fetchone()
+    except sqlite3.OperationalError:
+        return -1
+    return int(rows) if campaigns else -1
 
 
 def no_child_is_left() -> bool:

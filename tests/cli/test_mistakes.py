@@ -46,6 +46,14 @@ def get_init_inputs():
     return []
 """
 NO_COMPILE = "import torch._inductor.config\ntorch._inductor.config.cpp.cxx = ('/nowhere/g++',)\n"
+EAGER_ALONE = """
+
+def refuse(*_, **__):
+    raise RuntimeError("eager alone will do")
+
+
+torch.compile = refuse
+"""
 SORTS = """
 #include "evoforge.h"
 #include <algorithm>
@@ -236,7 +244,7 @@ def test_evaluate_says_what_is_wrong_with_a_kernel(
 ) -> None:
     path = task(tmp_path, "x + y")
     text = path.read_text().replace("self, x", "self, x, y").replace("N)]", "N), torch.randn(M, N)]")
-    path.write_text(NO_COMPILE + text)  # which is sooner done than a compile that works
+    path.write_text(text + EAGER_ALONE)  # which is sooner done than a compile
     done = cli("evaluate", KERNELS / f"{kernel}.cpp", "--task", path, "--json")
     assert done.json["status"] == status or (status == "CORRECT" and done.json["status"] == "TIMING_SUSPECT")
     assert said in done.json["reason"]
@@ -246,7 +254,7 @@ def test_evaluate_says_what_is_wrong_with_a_kernel(
 
 def test_an_operator_that_is_not_covered_is_searched_from_own_kernels(cli: Cli, tmp_path: Path) -> None:
     path = task(tmp_path, "torch.sort(x, dim=-1).values")
-    path.write_text(NO_COMPILE + path.read_text())
+    path.write_text(path.read_text() + EAGER_ALONE)
     (tmp_path / "sorts.cpp").write_text(SORTS)
     (tmp_path / "broken.cpp").write_text(SORTS.replace("std::sort", "std::srot"))
     store = f"sqlite:///{tmp_path}/e.db"

@@ -41,3 +41,18 @@ def test_strict_is_refused_where_it_is_out_of_reach(one_thread: Target, monkeypa
     with pytest.raises(UsageError, match=r"no namespaces and no landlock .*doctor"):
         Builder(one_thread, sandbox="strict")
     Builder(one_thread, sandbox="basic")
+
+
+@pytest.mark.parametrize(
+    ("reached", "stored"),
+    [
+        (sandbox.LAYERS, ["strict", "basic", "none"]),
+        (("namespaces", "seccomp"), ["basic", "basic", "none"]),
+        (("landlock",), ["none", "none", "none"]),
+    ],
+)
+def test_the_level_that_counts_is_the_weakest(
+    monkeypatch: pytest.MonkeyPatch, reached: tuple[str, ...], stored: list[str]
+) -> None:
+    monkeypatch.setattr(sandbox, "reached_layers", lambda: frozenset(reached))
+    assert [sandbox.weakest(level) for level in ("strict", "basic", "none")] == stored

@@ -1,4 +1,5 @@
 import mmap
+import os
 
 import numpy as np
 import pytest
@@ -34,6 +35,14 @@ def test_two_mappings_see_the_same_tensor_and_one_may_only_read() -> None:
     with mmap.mmap(fd, shared.total_bytes, prot=mmap.PROT_READ) as view:
         found = np.frombuffer(view, np.float32, 15, shared.segments[0].data).copy()
     np.testing.assert_array_equal(found, np.arange(15))
+    reading = SharedTensors(SPECS, fd, writable=False)
+    shared.array(0)[0, 0] = 7  # whoever mapped it before still writes, and the other sees it
+    assert reading.array(0)[0, 0] == 7
+    with pytest.raises(ValueError, match="read-only"):
+        reading.array(0)[0, 0] = 8
+    with pytest.raises(PermissionError):  # nor does it help to open the memory again
+        SharedTensors(SPECS, os.open(f"/proc/self/fd/{fd}", os.O_RDWR))
+    reading.close()
     shared.close()
 
 

@@ -70,6 +70,7 @@ SIZE = 4
 WORKLOADS = [
     {"name": "good"}, {"name": "forward", "MODE": "forward"}, {"name": "double", "MODE": "double"},
     {"name": "in place", "MODE": "in place"}, {"name": "dict", "MODE": "dict"}, {"name": "exit", "MODE": "exit"},
+    {"name": "behind its back", "MODE": "behind its back"},
     {"name": "number", "MODE": "number"}, {"name": "complex", "MODE": "complex"}, {"name": "huge", "SIZE": 10**7},
 ]
 
@@ -82,6 +83,8 @@ class Model(nn.Module):
             raise TypeError("single only")
         if MODE == "in place":
             x += 1
+        if MODE == "behind its back" and x.dtype == torch.float32 and x.sum() > 0:
+            x.numpy()[0] = 1  # which torch's own count of changes does not see
         return 3.0 if MODE == "number" else x * 2
 
 
@@ -94,7 +97,7 @@ def get_inputs():
     if torch.initial_seed() == 667:
         print("about to fall", flush=True)
         ctypes.string_at(0)
-    x = torch.randn(SIZE, SIZE)
+    x = torch.randn(SIZE, SIZE).abs() if torch.initial_seed() % 2 else -torch.randn(SIZE, SIZE).abs()
     return {"x": x} if MODE == "dict" else [x.to(torch.complex64) if MODE == "complex" else x]
 """
 
@@ -314,14 +317,14 @@ def test_every_process_of_a_campaign_has_the_same_weights(norm: Task, worker: Re
         (
             "forward",
             TaskError,
-            r"odd\.py:21: expected forward\(\) of workload 'forward' to run, it raised ValueError: no",
+            r"odd\.py:22: expected forward\(\) of workload 'forward' to run, it raised ValueError: no",
         ),
         ("in place", UnsupportedError, r"forward\(\) changes input 0 in place"),
         ("dict", TaskError, r"expected get_inputs\(\) to return a list.*, got dict"),
         (
             "exit",
             TaskError,
-            r"odd\.py:31: expected get_inputs\(\) of workload 'exit' .* SystemExit: bye",
+            r"odd\.py:34: expected get_inputs\(\) of workload 'exit' .* SystemExit: bye",
         ),
         ("number", TaskError, r"expected forward\(\) to return tensors, output 0 is float"),
         ("complex", UnsupportedError, r"input 0 is complex64, which is not covered"),
@@ -338,7 +341,7 @@ def test_what_cannot_be_a_task_is_refused_with_the_reason(
 
 def test_a_model_that_fails_in_double_is_refused_with_the_reason(odd: ReferenceWorker) -> None:
     inputs = odd.inputs("double", 0)
-    with pytest.raises(TaskError, match=r"odd\.py:23: expected forward\(\) in double precision.*: single only"):
+    with pytest.raises(TaskError, match=r"odd\.py:24: expected forward\(\) in double precision.*: single only"):
         odd.reference("double", inputs)
 
 
@@ -357,6 +360,18 @@ def test_an_endless_task_is_killed_and_the_stage_named(odd_task: Task) -> None:
 def test_a_crash_is_reported_with_the_last_lines(odd_task: Task) -> None:
     with ReferenceWorker(odd_task) as worker, pytest.raises(WorkerError, match=r"(?s)SIGSEGV.*about to fall"):
         worker.inputs("good", 667)
+
+
+def test_a_task_that_writes_to_its_inputs_is_told_so_and_changes_nothing(odd_task: Task) -> None:
+    with ReferenceWorker(odd_task) as worker, BaselineWorker(odd_task, side="eager") as eager:
+        kept = worker.inputs("behind its back", 1)
+        before = kept.array(0).copy()
+        with pytest.raises(WorkerError, match=r"(?s)SIGSEGV; a task that writes to its inputs.*forward"):
+            worker.reference("behind its back", kept)
+        eager.prepare("behind its back", [kept])
+        with pytest.raises(WorkerError, match="SIGSEGV; a task that writes to its inputs"):
+            eager.ready(60)
+    np.testing.assert_array_equal(kept.array(0), before)
 
 
 def test_a_class_of_the_users_own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
