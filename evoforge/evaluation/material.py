@@ -14,7 +14,16 @@ from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.timing import ring_size
 from evoforge.evaluation.worker import EXTREMES, FAMILIES, Reference, ReferenceWorker
 
-__all__ = ["Known", "Material", "draw_extremes", "draw_known", "know_ring", "make_material", "widen_pool"]
+__all__ = [
+    "Known",
+    "Material",
+    "draw_extremes",
+    "draw_known",
+    "know_ring",
+    "lengthen_ring",
+    "make_material",
+    "widen_pool",
+]
 
 _POOL_BYTES = 1 << 30
 _RING_BYTES = 768 << 20
@@ -46,7 +55,8 @@ class Material:
     The first two sets of `ring` are the first two of `pool`: timed batches end on sets whose right
     `answer` is known. All of the ring are drawn by get_inputs(), so that the time is that of the task's
     own data; other families are verified only. Where there is room the answers of all the ring are
-    known. `dropped` names families on which the reference is not finite or does not accept itself.
+    known. `copies` are its sets again and again, in memory of their own, as many as a cold ring needs.
+    `dropped` names families on which the reference is not finite or does not accept itself.
     `extremes` are drawn when first wanted (`draw_extremes`). `eager_s` is what one eager call takes.
     """
 
@@ -57,6 +67,7 @@ class Material:
     pool: list[Known]
     fillers: list[SharedTensors]
     answers: dict[int, Reference] = field(default_factory=dict)
+    copies: list[SharedTensors] = field(default_factory=list)
     dropped: tuple[str, ...] = ()
     extremes: tuple[Known, ...] | None = None
     widened: bool = False
@@ -68,8 +79,14 @@ class Material:
     def ring(self) -> list[SharedTensors]:
         return [self.pool[0].inputs, self.pool[1].inputs, *self.fillers]
 
+    @property
+    def sets(self) -> list[SharedTensors]:
+        """The ring, then its copies."""
+        return [*self.ring, *self.copies]
+
     def answer(self, index: int) -> Reference | None:
-        """The right answer for set `index` of the ring, if it is known."""
+        """The right answer for set `index` of the ring or of its copies, if it is known."""
+        index %= len(self.fillers) + 2
         return self.pool[index].reference if index < 2 else self.answers.get(index)
 
     def close(self) -> None:
@@ -77,7 +94,7 @@ class Material:
             known.close()
         for reference in self.answers.values():
             reference.close()
-        for shared in (*self.fillers, *self.outputs, *([self.constants] if self.constants else [])):
+        for shared in (*self.fillers, *self.copies, *self.outputs, *([self.constants] if self.constants else [])):
             shared.close()
 
 
@@ -125,6 +142,16 @@ def know_ring(worker: ReferenceWorker, material: Material) -> None:
         return
     for index, filler in enumerate(material.fillers, 2):
         material.answers[index] = worker.reference(material.name, filler)
+
+
+def lengthen_ring(material: Material, count: int) -> None:
+    """Makes copies of the ring's sets until there are `count` sets; drawing that many would take seconds."""
+    ring = material.ring
+    for index in range(len(material.sets), count):
+        copy, drawn = SharedTensors(material.signature.inputs), ring[index % len(ring)]
+        for tensor in range(len(material.signature.inputs)):
+            copy.bytes_of(tensor)[...] = drawn.bytes_of(tensor)
+        material.copies.append(copy)
 
 
 def widen_pool(worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator) -> None:

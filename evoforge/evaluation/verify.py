@@ -84,14 +84,19 @@ class SampledBatches:
     """A runner over the timing ring whose every batch is verified at secret random elements.
 
     Both output buffers are poisoned as a whole first: what an earlier process left in them is gone.
+
+    Args:
+        sets: how many of the runner's, from the first on, a batch rotates through; by default the ring.
     """
 
     most = 1 << 20
 
     def __init__(
-        self, runner: Runner, material: Material, tolerance: Tolerance, rng: np.random.Generator, *, limit_s: float
-    ) -> None:
+        self, runner: Runner, material: Material, tolerance: Tolerance, rng: np.random.Generator, *, limit_s: float,
+        sets: int | None = None,
+    ) -> None:  # fmt: skip
         self._runner = runner
+        self._sets = sets or len(material.ring)
         self._material = material
         self._tolerance = tolerance
         self._rng = rng
@@ -104,7 +109,7 @@ class SampledBatches:
 
     def brief(self) -> tuple[int, float]:
         """Each set once, with scratch memory wiped; two calls, both looked at, where there are three sets."""
-        sets = len(self._material.ring)
+        sets = self._sets
         calls = sets if sets > 3 else 2
         last = self._last() if sets > 3 else 1
         return calls, self._timed(calls, last, (5 + calls) * self._limit_s, fill=int(self._rng.integers(1, 256)))
@@ -118,13 +123,13 @@ class SampledBatches:
         return self._timed(n, self._last(), 5 * self._limit_s + 20 * expected_s)
 
     def _last(self) -> int:
-        known = [index for index in range(len(self._material.ring)) if self._material.answer(index) is not None]
+        known = [index for index in range(self._sets) if self._material.answer(index) is not None]
         return int(self._rng.choice(known))
 
     def _timed(self, n: int, last: int, limit_s: float, fill: int | None = None) -> float:
-        sets = len(self._material.ring)
+        sets = self._sets
         samples = [Samples(outputs, self._rng) for outputs in self._material.outputs]
-        seconds = self._runner.run(n, (last - (n - 1)) % sets, fill=fill, timeout_s=limit_s)
+        seconds = self._runner.run(n, (last - (n - 1)) % sets, span=sets, fill=fill, timeout_s=limit_s)
         self._check(samples[(n - 1) & 1], last)
         if n > 1:
             self._check(samples[n & 1], (last - 1) % sets)
