@@ -246,7 +246,7 @@ class Judge:
         Args:
             sides: ``baseline``, ``eager``, ``compiled``; those that cannot run are left out.
             hot_and_cold: time it, beside the same sides, in cache and out of cache too, for information
-                (`evoforge.evaluation.hotcold`); half a second more per workload.
+                (`evoforge.evaluation.hotcold`): up to six blocks more per workload.
         """
         return Trial(self._stand, candidate, params, kind).run(
             lambda trial: trial.thorough(processes, blocks_per_process, sides, hot_and_cold), unseen=True
