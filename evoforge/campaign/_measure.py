@@ -32,7 +32,7 @@ class Measurer(Protocol):
     def confirm(
         self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False, blocks: int = 2
     ) -> Evaluation:
-        """Over fresh processes, beside the baseline; `both`: beside eager and compiled, as a bench.
+        """Over fresh processes, beside the baseline; `both`: beside eager and compiled, hot and cold too, as a bench.
 
         `blocks` is how many paired blocks each process gets.
         """
@@ -63,7 +63,9 @@ class Live:
     ) -> Evaluation:
         sides: tuple[str, ...] = ("eager", "compiled") if both else ("baseline",)
         kind = Kind.BENCH if both else Kind.CONFIRM
-        found = self._judge.confirm(candidate, params, sides=sides, kind=kind, blocks_per_process=blocks)
+        found = self._judge.confirm(
+            candidate, params, sides=sides, kind=kind, blocks_per_process=blocks, hot_and_cold=both
+        )
         return self._described(found)
 
     def _described(self, evaluation: Evaluation) -> Evaluation:

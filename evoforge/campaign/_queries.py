@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from evoforge.archives import Archive, fold_confirmations
 from evoforge.archives.descriptor import Descriptor
 from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, Status
 from evoforge.storage import CampaignRow, Store, open_store
 
-__all__ = ["archive_of", "campaigns", "elites", "lineage", "show", "status"]
+__all__ = ["archive_of", "campaigns", "elites", "hot_and_cold", "lineage", "show", "status"]
+
+
+def hot_and_cold(evaluation: Evaluation | None) -> dict[str, float | None]:
+    """`latency_hot_ms`, `speedup_hot`, `latency_cold_ms`, `speedup_cold`, over the campaign's baseline.
+
+    None where a workload was not timed so, or cannot be (a hot one that does not fit half of the L2).
+    """
+    found: dict[str, float | None] = {}
+    heats: tuple[Literal["hot", "cold"], ...] = ("hot", "cold")
+    for heat in heats:
+        at = evaluation.at(heat) if evaluation else None
+        found[f"latency_{heat}_ms"] = at.latency_ms if at else None
+        found[f"speedup_{heat}"] = at.speedup() if at else None
+    return found
 
 
 def archive_of(store: Store, row: CampaignRow) -> tuple[Archive, dict[str, Candidate]]:
@@ -103,6 +117,7 @@ def elites(name: str, store_url: str) -> list[dict[str, Any]]:
 def _elite(elite: Elite, candidate: Candidate, evaluations: Iterable[Evaluation]) -> dict[str, Any]:
     own = [e for e in evaluations if e.candidate == elite.candidate and dict(e.params) == dict(elite.params)]
     timed = [e for e in own if e.status is Status.CORRECT]
+    tempered = [e for e in timed if e.at("hot") or e.at("cold")]
     sides: dict[str, float | None] = {}
     for side in ("eager", "compiled"):
         known = [value for e in timed if (value := e.speedup(side)) is not None]
@@ -117,6 +132,7 @@ def _elite(elite: Elite, candidate: Candidate, evaluations: Iterable[Evaluation]
         **sides,
         "latency_ms": timed[-1].latency_ms if timed else None,
         "roofline_fraction": timed[-1].roofline_fraction if timed else None,
+        **hot_and_cold(tempered[-1] if tempered else None),
         "source_lines": candidate.source.count("\n"),
         "operator": candidate.operator,
         "meta_prompt": candidate.meta_prompt,
@@ -150,6 +166,7 @@ def show(prefix: str, store_url: str) -> dict[str, Any]:
                     "params": dict(item.evaluation.params),
                     "speedup": item.evaluation.speedup(),
                     "latency_ms": item.evaluation.latency_ms,
+                    **hot_and_cold(item.evaluation),
                     "max_error": item.evaluation.max_error,
                     "flags": list(item.evaluation.flags),
                     "sandbox": item.evaluation.sandbox,

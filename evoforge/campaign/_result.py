@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from evoforge.archives import speedup_interval
 from evoforge.campaign._loop import Loop
+from evoforge.campaign._queries import hot_and_cold
 from evoforge.campaign._setup import Setup
 from evoforge.campaign._state import point
 from evoforge.core import Elite
@@ -24,7 +25,8 @@ class Best:
     """The elite with the highest lower bound, as it was measured last, beside eager and compiled.
 
     `low` and `high` bound `speedup_best_baseline`, the speed-up over the faster of both (95%). Without
-    that last measurement it is the archive's claim, over the campaign's baseline.
+    that last measurement it is the archive's claim, over the campaign's baseline. `speedup_hot` and
+    `speedup_cold` are over the campaign's baseline, None where they were not measured.
     """
 
     candidate: str
@@ -37,6 +39,8 @@ class Best:
     params: Mapping[str, int]
     low: float | None = None
     high: float | None = None
+    speedup_hot: float | None = None
+    speedup_cold: float | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,7 @@ def _best(loop: Loop, elite: Elite) -> Best:
     low, middle, high = (speedup_interval([report.against_fastest()]) if report else None) or claim
     trial = loop.state.trials.get(point(elite.candidate, elite.params))
     shown = report or trial
+    heats = hot_and_cold(report)
     return Best(
         candidate=elite.candidate,
         cell=elite.cell,
@@ -117,4 +122,6 @@ def _best(loop: Loop, elite: Elite) -> Best:
         params=dict(elite.params),
         low=low,
         high=high,
+        speedup_hot=heats["speedup_hot"],
+        speedup_cold=heats["speedup_cold"],
     )

@@ -13,7 +13,7 @@ from evoforge.campaign._campaign import check_unchanged, read_kernel
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._measure import Live
 from evoforge.campaign._prepare import prepare
-from evoforge.campaign._queries import archive_of
+from evoforge.campaign._queries import archive_of, hot_and_cold
 from evoforge.campaign._setup import Setup, analyse
 from evoforge.config import CampaignConfig
 from evoforge.core import Cell, Elite, Evaluation, Kind, Params, Status, Task
@@ -104,7 +104,8 @@ def bench(name: str, store_url: str, *, observer: Observer | None = None) -> dic
     over the faster of both (95%). `moved` compares the fresh interval over the campaign's baseline with
     the claim: SAME where they overlap, else FASTER or SLOWER; or the status of a kernel that is no
     longer correct, which loses its place. `verdict` is FAST where the interval lies above what a binary
-    shows against itself here, SLOW where it lies below, else SAME.
+    shows against itself here, SLOW where it lies below, else SAME. The keys of `hot_and_cold` and `flags`
+    stand beside them.
     """
     narrator = Narrator(observer)
     with open_store(store_url, create=False) as store, ExitStack() as stack:
@@ -120,8 +121,9 @@ def bench(name: str, store_url: str, *, observer: Observer | None = None) -> dic
         for elite in archive:
             narrator.tell("phase", text=f"measuring {elite.candidate[:12]} again ({len(rows) + 1} of {len(archive)})")
             fresh = judge.confirm(
-                candidates[elite.candidate], elite.params, sides=("eager", "compiled"), kind=Kind.BENCH
-            )
+                candidates[elite.candidate], elite.params, sides=("eager", "compiled"), kind=Kind.BENCH,
+                hot_and_cold=True,
+            )  # fmt: skip
             demoted = fresh.status in DISQUALIFYING
             lost = Placement(
                 "DEMOTED", elite.cell, elite.candidate, elite.params, elite.objective, elite.lower, reason=fresh.reason
@@ -148,6 +150,8 @@ def _row(elite: Elite, fresh: Evaluation, margin: float) -> dict[str, Any]:
         "roofline_fraction": fresh.roofline_fraction,
         "verdict": None,
         "moved": str(fresh.status),
+        **hot_and_cold(fresh),
+        "flags": list(fresh.flags),
     }
     if fresh.status is not Status.CORRECT:
         return row

@@ -30,13 +30,15 @@ ELITE_COLUMNS: tuple[Column, ...] = (
     ("compiled", lambda row: speedup_text(row.get("speedup_compiled"))),
     ("latency", lambda row: ms_text(row.get("latency_ms"))),
     ("roofline", lambda row: number_text(row.get("roofline_fraction"))),
+    ("hot", lambda row: speedup_text(row.get("speedup_hot"))),
+    ("cold", lambda row: speedup_text(row.get("speedup_cold"))),
     ("lines", lambda row: str(row.get("source_lines") or "–")),
     ("made by", lambda row: str(row.get("operator") or "–")),
     ("meta-prompt", lambda row: str(row.get("meta_prompt") or "–")),
     ("params", lambda row: params_text(row.get("params"))),
     ("flags", lambda row: " ".join(row.get("flags") or ()) or "–"),
 )
-_NUMERIC = ("speed-up", "at least", "eager", "compiled", "latency", "roofline", "lines")
+_NUMERIC = ("speed-up", "at least", "eager", "compiled", "latency", "roofline", "hot", "cold", "lines")
 
 
 def _over_baseline(row: Mapping[str, Any]) -> float | None:
@@ -90,6 +92,8 @@ def print_result(result: Result, store: str) -> None:
             f"({speedup_text(best.speedup_eager)}) and torch.compile ({speedup_text(best.speedup_compiled)}), "
             f"{ms_text(best.latency_ms)}"
         )
+        if best.speedup_hot is not None or best.speedup_cold is not None:
+            print(f"beside that: hot {speedup_text(best.speedup_hot)}, cold {speedup_text(best.speedup_cold)}")
     elif result.stop_reason == "at_bound":
         print(next(text for text in result.notices if text.startswith("nothing to gain")))
     else:

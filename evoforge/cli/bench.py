@@ -48,9 +48,12 @@ def bench(
             ("compiled", lambda row: speedup_text(row.get("speedup_compiled"))),
             ("verdict", lambda row: str(row.get("verdict") or "–")),
             ("moved", lambda row: str(row.get("moved") or "–")),
+            ("hot", lambda row: speedup_text(row.get("speedup_hot"))),
+            ("cold", lambda row: speedup_text(row.get("speedup_cold"))),
+            ("flags", lambda row: " ".join(row.get("flags") or ()) or "–"),
         ),
         title=f"elites of {name}, measured again",
-        numeric=("claimed", "fresh", "95%", "eager", "compiled"),
+        numeric=("claimed", "fresh", "95%", "eager", "compiled", "hot", "cold"),
     )
     return status
 

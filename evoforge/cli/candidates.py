@@ -17,7 +17,7 @@ _Prefix = Annotated[str, typer.Argument(metavar="ID", help="A candidate's id, or
 def show(prefix: _Prefix, store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> None:
     """One candidate: source, origin, evaluations."""
     from evoforge.campaign import show as read_candidate
-    from evoforge.cli._output import cell_text, emit, ms_text, params_text, speedup_text, table
+    from evoforge.cli._output import Column, cell_text, emit, ms_text, params_text, speedup_text, table
 
     found = read_candidate(prefix, store)
     if as_json:
@@ -28,6 +28,10 @@ def show(prefix: _Prefix, store: StoreUrl = DEFAULT_STORE, as_json: Json = False
     print(f"{'parents':<12} {' '.join(str(parent)[:12] for parent in found.get('parents') or ()) or '–'}")
     rows = found.get("evaluations") or []
     if rows:
+        heats: tuple[Column, ...] = (
+            ("hot", lambda row: speedup_text(row.get("speedup_hot"))),
+            ("cold", lambda row: speedup_text(row.get("speedup_cold"))),
+        )
         table(
             rows,
             (
@@ -37,10 +41,11 @@ def show(prefix: _Prefix, store: StoreUrl = DEFAULT_STORE, as_json: Json = False
                 ("speed-up", lambda row: speedup_text(row.get("speedup"))),
                 ("latency", lambda row: ms_text(row.get("latency_ms"))),
                 ("sandbox", lambda row: str(row.get("sandbox", "–"))),
+                *(column for column in heats if any(column[1](row) != "–" for row in rows)),
                 ("params", lambda row: params_text(row.get("params"))),
                 ("reason", lambda row: str(row.get("reason") or "")[:120]),
             ),
-            numeric=("speed-up", "latency"),
+            numeric=("speed-up", "latency", "hot", "cold"),
         )
     print(found["source"].rstrip())
 

@@ -62,6 +62,8 @@ def _param(text: str) -> tuple[str, int]:
 
 
 def _report(evaluation: Evaluation, cell: Cell | None) -> dict[str, Any]:
+    from evoforge.campaign import hot_and_cold
+
     return {
         "status": str(evaluation.status),
         "reason": evaluation.reason,
@@ -70,6 +72,7 @@ def _report(evaluation: Evaluation, cell: Cell | None) -> dict[str, Any]:
         "speedup_compiled": evaluation.speedup("compiled"),
         "speedup_best_baseline": evaluation.speedup_best_baseline,
         "roofline_fraction": evaluation.roofline_fraction,
+        **hot_and_cold(evaluation),
         "cell": cell,
         "max_error": evaluation.max_error,
         "flags": list(evaluation.flags),
@@ -89,6 +92,8 @@ def _print(report: dict[str, Any]) -> None:
             f"{ms_text(report['latency_ms'])} · eager {speedup_text(report['speedup_eager'])} · "
             f"compiled {speedup_text(report['speedup_compiled'])} · roofline {number_text(report['roofline_fraction'])}"
         )
+    if report["speedup_hot"] is not None or report["speedup_cold"] is not None:
+        print(f"hot {speedup_text(report['speedup_hot'])} · cold {speedup_text(report['speedup_cold'])}")
     if report["max_error"] is not None:
         print(f"largest error {report['max_error']:.3g}")
     if report["cell"] is not None:

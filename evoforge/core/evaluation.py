@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 __all__ = ["PROTOCOL_VERSION", "Block", "Cell", "Evaluation", "Kind", "Status", "WorkloadTiming"]
 
@@ -79,12 +79,18 @@ class Block:
 
 @dataclass(frozen=True)
 class WorkloadTiming:
-    """All blocks of one workload. `baseline` is the campaign's choice for it: eager or compiled."""
+    """All blocks of one workload. `baseline` is the campaign's choice for it: eager or compiled.
+
+    `blocks` are warm, and what every claim rests on. `hot` and `cold` are information beside them; empty
+    where that was not measured.
+    """
 
     workload: str
     baseline: str
     blocks: tuple[Block, ...]
     bound_ms: float | None = None
+    hot: tuple[Block, ...] = ()
+    cold: tuple[Block, ...] = ()
 
     @property
     def latency_ms(self) -> float:
@@ -167,6 +173,16 @@ class Evaluation:
             sides = {side: timing.speedup(side) for side in ("eager", "compiled")}
             timed = {side: value for side, value in sides.items() if value is not None}
             timings.append(replace(timing, baseline=min(timed, key=timed.__getitem__)) if timed else timing)
+        return replace(self, timings=tuple(timings))
+
+    def at(self, heat: Literal["hot", "cold"]) -> Evaluation | None:
+        """The same measurement with its hot or its cold blocks in place of the warm ones.
+
+        None where a workload has none.
+        """
+        timings = [replace(timing, blocks=getattr(timing, heat)) for timing in self.timings]
+        if not timings or not all(timing.blocks for timing in timings):
+            return None
         return replace(self, timings=tuple(timings))
 
     @property

@@ -45,6 +45,11 @@ class Target:
         return int(self.fingerprint.get("l2_bytes", 1024 * 1024))
 
     @property
+    def l2_total_bytes(self) -> int:
+        """Second-level caches of all cores that the target uses."""
+        return int(self.fingerprint.get("l2_total_bytes", self.l2_bytes * self.threads))
+
+    @property
     def vector_bytes(self) -> int:
         """Widest vector register of the target's ISA."""
         return int(self.fingerprint.get("vector_bytes", 32))

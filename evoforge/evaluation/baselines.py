@@ -37,7 +37,8 @@ class Baselines:
         self._rng = rng
         self._workers: dict[str, BaselineWorker] = {}
         self._materials: dict[str, Material] = {}
-        self._watches: dict[tuple[str, str], Stopwatch] = {}
+        self._watches: dict[tuple[str, str, int], Stopwatch] = {}
+        self._handed: dict[tuple[str, str], int] = {}
         self._failed = ""
         self._compiling = ExitStack()
 
@@ -55,8 +56,8 @@ class Baselines:
         if side == "compiled" and not self._failed:
             self._compiling.close()
             self._compiling.enter_context(self._busy.working())
-        for name, material in materials.items():
-            self._workers[side].prepare(name, material.ring)
+        for name in materials:
+            self._hand_over(side, name)
 
     def compiled_state(self) -> str:
         """``compiling``, ``ready`` or ``failed: reason``."""
@@ -82,22 +83,31 @@ class Baselines:
         """Whether the side can be timed now."""
         return side == "eager" or self.compiled_state() == "ready"
 
-    def stopwatch(self, side: str, workload: str) -> Stopwatch:
+    def stopwatch(self, side: str, workload: str, sets: int | None = None) -> Stopwatch:
         """The calibrated stopwatch of one side on one workload; kept for as long as its process lives.
+
+        Args:
+            sets: how many of the material's sets a batch rotates through; by default its ring.
 
         Raises:
             WorkerError: the process died.
         """
-        if (side, workload) in self._watches:
-            return self._watches[side, workload]
+        sets = sets or len(self._materials[workload].ring)
+        if (side, workload, sets) in self._watches:
+            return self._watches[side, workload, sets]
+        if sets > self._handed[side, workload]:
+            self._hand_over(side, workload)
         prioritise(self._workers[side].pid)
-        batches = _SideBatches(
-            self._workers[side], workload, len(self._materials[workload].ring), self._busy, self._rng
-        )
+        batches = _SideBatches(self._workers[side], workload, sets, self._busy, self._rng)
         watch = Stopwatch(batches, self._rng)
         watch.calibrate()
-        self._watches[side, workload] = watch
+        self._watches[side, workload, sets] = watch
         return watch
+
+    def _hand_over(self, side: str, workload: str) -> None:
+        sets = self._materials[workload].sets
+        self._workers[side].prepare(workload, sets)
+        self._handed[side, workload] = len(sets)
 
     def revive(self) -> None:
         """Starts dead processes again, so that the next kernel finds its baselines."""
@@ -134,7 +144,7 @@ class _SideBatches:
 
     def batch(self, n: int, expected_s: float) -> float:
         with self._busy.working():
-            return self._worker.run(self._workload, n, int(self._rng.integers(self._n_sets)))
+            return self._worker.run(self._workload, n, int(self._rng.integers(self._n_sets)), span=self._n_sets)
 
     def empty(self) -> float:
         return self._worker.empty()

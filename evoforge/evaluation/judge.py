@@ -109,10 +109,9 @@ class Judge:
         with self._busy.working():
             self._baselines.spawn("eager")
             self._reference = self._new_reference()
-            l2_total = int(self.target.fingerprint.get("l2_total_bytes", self.target.l2_bytes * self._threads))
             for name, signature in self._reference.describe().items():
                 self._stand.materials[name] = make_material(
-                    self._reference, name, signature, self._rng, l2_total_bytes=l2_total
+                    self._reference, name, signature, self._rng, l2_total_bytes=self.target.l2_total_bytes
                 )
             self._baselines.prepare("eager", self._stand.materials)
             for name, material in self._stand.materials.items():
@@ -242,15 +241,17 @@ class Judge:
 
     def confirm(
         self, candidate: Candidate, params: Params, *, processes: int = 5, blocks_per_process: int = 2,
-        sides: Sequence[str] = ("baseline",), kind: Kind = Kind.CONFIRM,
+        sides: Sequence[str] = ("baseline",), kind: Kind = Kind.CONFIRM, hot_and_cold: bool = False,
     ) -> Evaluation:  # fmt: skip
         """Measured again over fresh runner processes, after verification on an input set nobody has seen.
 
         Args:
             sides: ``baseline``, ``eager``, ``compiled``; those that cannot run are left out.
+            hot_and_cold: time it, beside the same sides, in cache and out of cache too, for information
+                (`evoforge.evaluation.hotcold`): up to six blocks more per workload.
         """
         return Trial(self._stand, candidate, params, kind).run(
-            lambda trial: trial.thorough(processes, blocks_per_process, sides), unseen=True
+            lambda trial: trial.thorough(processes, blocks_per_process, sides, hot_and_cold), unseen=True
         )
 
     def compare(

@@ -21,6 +21,7 @@ __all__ = [
     "draw_known",
     "draw_unseen",
     "know_ring",
+    "lengthen_ring",
     "make_material",
     "widen_pool",
 ]
@@ -63,7 +64,8 @@ class Material:
     `answer` is known. All of the ring are drawn by get_inputs(), so that the time is that of the task's
     own data; other families are verified only. Where there is room the answers of all the ring are
     known. `spare` are further output buffers, so that a brief batch can write every answer to a place of
-    its own. `dropped` names families on which the reference is not finite or does not accept itself.
+    its own. `copies` are its sets again and again, in memory of their own, as many as a cold ring needs.
+    `dropped` names families on which the reference is not finite or does not accept itself.
     `extremes` are drawn when first wanted (`draw_extremes`). `eager_s` is what one eager call takes.
     """
 
@@ -75,6 +77,7 @@ class Material:
     fillers: list[SharedTensors]
     spare: tuple[SharedTensors, ...] = ()
     answers: dict[int, Reference] = field(default_factory=dict)
+    copies: list[SharedTensors] = field(default_factory=list)
     dropped: tuple[str, ...] = ()
     extremes: tuple[Known, ...] | None = None
     widened: bool = False
@@ -86,8 +89,14 @@ class Material:
     def ring(self) -> list[SharedTensors]:
         return [self.pool[0].inputs, self.pool[1].inputs, *self.fillers]
 
+    @property
+    def sets(self) -> list[SharedTensors]:
+        """The ring, then its copies."""
+        return [*self.ring, *self.copies]
+
     def answer(self, index: int) -> Reference | None:
-        """The right answer for set `index` of the ring, if it is known."""
+        """The right answer for set `index` of the ring or of its copies, if it is known."""
+        index %= len(self.fillers) + 2
         return self.pool[index].reference if index < 2 else self.answers.get(index)
 
     def close(self) -> None:
@@ -95,7 +104,8 @@ class Material:
             known.close()
         for reference in self.answers.values():
             reference.close()
-        for shared in (*self.fillers, *self.outputs, *self.spare, *([self.constants] if self.constants else [])):
+        weights = [self.constants] if self.constants else []
+        for shared in (*self.fillers, *self.copies, *self.outputs, *self.spare, *weights):
             shared.close()
 
 
@@ -168,6 +178,16 @@ def know_ring(worker: ReferenceWorker, material: Material) -> None:
         return
     for index, filler in enumerate(material.fillers, 2):
         material.answers[index] = worker.reference(material.name, filler)
+
+
+def lengthen_ring(material: Material, count: int) -> None:
+    """Makes copies of the ring's sets until there are `count` sets; drawing that many would take seconds."""
+    ring = material.ring
+    for index in range(len(material.sets), count):
+        copy, drawn = SharedTensors(material.signature.inputs), ring[index % len(ring)]
+        for tensor in range(len(material.signature.inputs)):
+            copy.bytes_of(tensor)[...] = drawn.bytes_of(tensor)
+        material.copies.append(copy)
 
 
 def widen_pool(worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator) -> None:

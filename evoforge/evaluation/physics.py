@@ -39,7 +39,7 @@ def _memory_s(signature: Signature, target: Target) -> float:
     if total == 0:
         return 0.0
     share = written / total
-    l2 = _l2_total(target)
+    l2 = target.l2_total_bytes
     l3 = l2 + int(target.fingerprint.get("l3_bytes", 0))
     seconds = 0.0
     for level, inside in (("l2", 0), ("l3", l2), ("dram", l3)):
@@ -55,7 +55,7 @@ def _missed(signature: Signature, target: Target, cache_bytes: float) -> float:
     Constants are used in every call, each of the two output buffers in every second, each input set
     once per turn of the ring: the cache is best spent in that order (a fractional knapsack).
     """
-    sets = ring_size(signature, _l2_total(target))
+    sets = ring_size(signature, target.l2_total_bytes)
     constants, outputs, inputs = (
         _touched(specs) for specs in (signature.constants, signature.outputs, signature.inputs)
     )
@@ -89,7 +89,3 @@ def _arithmetic_s(flops: Mapping[str, float], target: Target) -> float:
         if peak:
             seconds += count / peak
     return seconds
-
-
-def _l2_total(target: Target) -> int:
-    return int(target.fingerprint.get("l2_total_bytes", target.l2_bytes * target.threads))

@@ -25,6 +25,7 @@ __all__ = [
     "BRIEF_LOG2",
     "Batches",
     "Stopwatch",
+    "cold_size",
     "paired_block",
     "ring_size",
     "significantly_below",
@@ -47,6 +48,9 @@ _AGREE_LOG2 = 0.32  # 25%: far above noise that strikes six times in a row, far 
 _AGREE_TRIES = 6
 _RING_SETS = 64
 _RING_BYTES = 1 << 30
+_COLD_BYTES = 256 << 20
+_COLD_SETS = 1024
+_COLD_TENSORS = 8192  # a process may have 65530 mappings, and a tensor takes three
 
 
 class Batches(Protocol):
@@ -168,6 +172,15 @@ def ring_size(signature: Signature, l2_total_bytes: int) -> int:
     """
     size = max(signature.input_bytes, 1)
     return max(3, min(math.ceil(8 * l2_total_bytes / size), _RING_SETS, _RING_BYTES // size))
+
+
+def cold_size(signature: Signature) -> int | None:
+    """How many input sets make a ring of 256 MiB.
+
+    None where that is more than 1024 sets, or 8192 tensors: what is called cold must be.
+    """
+    count = math.ceil(_COLD_BYTES / max(signature.input_bytes, 1))
+    return count if count <= min(_COLD_SETS, _COLD_TENSORS // max(len(signature.inputs), 1)) else None
 
 
 def t_lower(values: Sequence[float], confidence: float = 0.95) -> float:

@@ -18,6 +18,7 @@ from evoforge.errors import EvoforgeError, ParameterError, WorkerError
 from evoforge.evaluation.baselines import SIDES, Baselines
 from evoforge.evaluation.build import Builder, Built
 from evoforge.evaluation.busy import BusyClock
+from evoforge.evaluation.hotcold import SLOW_HOT, is_slow_hot, time_hot_and_cold
 from evoforge.evaluation.material import Known, Material
 from evoforge.evaluation.priority import measuring, prioritise
 from evoforge.evaluation.runner import KernelFault, Runner
@@ -72,9 +73,9 @@ class Stand:
         """How long one call may take."""
         return min(max(self.call_limit_s, _LIMIT_FACTOR * material.eager_s), _MAX_LIMIT_S)
 
-    def timed_runner(self, built: Built, material: Material) -> Runner:
-        """A fresh process with this kernel, the timing ring and all output buffers, ahead of other work."""
-        runner = self.runner(built, material, material.ring, spare=material.spare)
+    def timed_runner(self, built: Built, material: Material, sets: Sequence[SharedTensors] | None = None) -> Runner:
+        """A fresh process with this kernel, all output buffers and `sets` (the timing ring), ahead of other work."""
+        runner = self.runner(built, material, sets or material.ring, spare=material.spare)
         prioritise(runner.pid)
         return runner
 
@@ -133,6 +134,8 @@ class Trial:
         self._level = stand.sandbox
         self._built: dict[str, Built] = {}
         self._rows: dict[str, list[Block]] = {name: [] for name in stand.materials}
+        self._hot: dict[str, tuple[Block, ...]] = {}
+        self._cold: dict[str, tuple[Block, ...]] = {}
 
     def run(
         self, measure: Callable[[Trial], Evaluation], *, unseen: bool = False, prune_below: float | None = None
@@ -191,7 +194,7 @@ class Trial:
             return self.verdict(Status.PRUNED, "significantly slower than what it must beat")
         return self._judged(wanted_facts)
 
-    def thorough(self, processes: int, blocks: int, sides: Sequence[str]) -> Evaluation:
+    def thorough(self, processes: int, blocks: int, sides: Sequence[str], hot_and_cold: bool = False) -> Evaluation:
         """Blocks of their own in each of several fresh processes (see `Judge.confirm`).
 
         That twice the calls take twice the time is checked in one of them, which one being secret.
@@ -209,16 +212,29 @@ class Trial:
             if suspect:
                 return self.verdict(Status.TIMING_SUSPECT, suspect)
         suspect = self._skipped(gaps)
-        return self.verdict(Status.TIMING_SUSPECT, suspect) if suspect else self._judged(False)
+        if suspect:
+            return self.verdict(Status.TIMING_SUSPECT, suspect)
+        if hot_and_cold:
+            self._time_hot_and_cold(sides)
+        return self._judged(False)
 
     def verdict(self, status: Status, reason: str = "") -> Evaluation:
         """The evaluation as it stands; timings go with the statuses that carry them."""
         stand = self._stand
         timed = status in (Status.CORRECT, Status.PRUNED, Status.QUARANTINED)
         timings = tuple(
-            WorkloadTiming(name, stand.baseline[name], tuple(rows), stand.bounds_ms.get(name))
+            WorkloadTiming(
+                name,
+                stand.baseline[name],
+                tuple(rows),
+                stand.bounds_ms.get(name),
+                self._hot.get(name, ()),
+                self._cold.get(name, ()),
+            )
             for name, rows in self._rows.items()
         )
+        if timed and any(is_slow_hot(timing) for timing in timings):
+            self._flags.add(SLOW_HOT)
         return Evaluation(
             candidate=self._candidate.id, params=self._params, task=stand.task.id, target=stand.target.id,
             status=status, kind=self._kind, reason=reason, timings=timings if timed else (),
@@ -314,6 +330,13 @@ class Trial:
             times = paired_block(sides, self._stand.rng)
             block = Block(process, times["candidate"], times.get("eager"), times.get("compiled"))
             self._rows[name].append(block)
+
+    def _time_hot_and_cold(self, sides: Sequence[str]) -> None:
+        with self._stage("hot_cold"):
+            for name, built in self._built.items():
+                self._hot[name], self._cold[name] = time_hot_and_cold(
+                    self._stand, built, self._stand.materials[name], self._sides(name, sides), self._rows[name]
+                )
 
     def _disagreement(self, watches: Watches) -> str:
         """Why the times cannot be believed; empty when they can."""

@@ -84,14 +84,19 @@ class SampledBatches:
     """A runner over the timing ring whose every batch is verified at secret random elements.
 
     Both output buffers are poisoned as a whole first: what an earlier process left in them is gone.
+
+    Args:
+        sets: how many of the runner's, from the first on, a batch rotates through; by default the ring.
     """
 
     most = 1 << 20
 
     def __init__(
-        self, runner: Runner, material: Material, tolerance: Tolerance, rng: np.random.Generator, *, limit_s: float
-    ) -> None:
+        self, runner: Runner, material: Material, tolerance: Tolerance, rng: np.random.Generator, *, limit_s: float,
+        sets: int | None = None,
+    ) -> None:  # fmt: skip
         self._runner = runner
+        self._sets = sets or len(material.ring)
         self._material = material
         self._tolerance = tolerance
         self._rng = rng
@@ -132,13 +137,13 @@ class SampledBatches:
         return self._timed(n, self._last(), 5 * self._limit_s + 20 * expected_s)
 
     def _last(self) -> int:
-        known = [index for index in range(len(self._material.ring)) if self._material.answer(index) is not None]
+        known = [index for index in range(self._sets) if self._material.answer(index) is not None]
         return int(self._rng.choice(known))
 
     def _timed(self, n: int, last: int, limit_s: float) -> float:
-        sets = len(self._material.ring)
+        sets = self._sets
         samples = [Samples(outputs, self._rng) for outputs in self._material.outputs]
-        seconds = self._runner.run(n, (last - (n - 1)) % sets, timeout_s=limit_s)
+        seconds = self._runner.run(n, (last - (n - 1)) % sets, span=sets, timeout_s=limit_s)
         self._check(samples[(n - 1) & 1], last)
         if n > 1:
             self._check(samples[n & 1], (last - 1) % sets)

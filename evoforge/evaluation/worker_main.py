@@ -180,6 +180,7 @@ class _Server:
             raise WorkerError(f"expected at least one input set for workload {workload}, got none")
         self._sets[workload] = [loaded.arguments(tensors_of(shared)) for shared in self._incoming]
         for shared in self._incoming:
+            shared.touch()
             shared.close()  # the tensors keep the mapping; ten thousand descriptors would not be allowed
         self._held[workload] = [None, None]
         if workload not in self._callables:

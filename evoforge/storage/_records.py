@@ -257,17 +257,26 @@ def proposal_from_row(row: Mapping[str, Any]) -> ProposalRow:
 # Evaluations
 
 
+_BLOCKS = ("blocks", "hot", "cold")
+
+
 def _timing_to_json(timing: WorkloadTiming) -> Row:
+    """Hot and cold blocks stand there only where they were measured: most rows have none."""
+    lists = {
+        name: [[b.process, b.candidate_ms, b.eager_ms, b.compiled_ms] for b in getattr(timing, name)]
+        for name in _BLOCKS
+    }
     return {
         "workload": timing.workload,
         "baseline": timing.baseline,
         "bound_ms": timing.bound_ms,
-        "blocks": [[b.process, b.candidate_ms, b.eager_ms, b.compiled_ms] for b in timing.blocks],
+        **{name: blocks for name, blocks in lists.items() if blocks or name == "blocks"},
     }
 
 
 def _timing_from_json(data: Mapping[str, Any]) -> WorkloadTiming:
-    return WorkloadTiming(**{**data, "blocks": tuple(Block(*block) for block in data["blocks"])})
+    lists = {name: tuple(Block(*block) for block in data.get(name, ())) for name in _BLOCKS}
+    return WorkloadTiming(**{**data, **lists})
 
 
 def evaluation_to_row(campaign: str, ticket: int | None, evaluation: Evaluation) -> Row:

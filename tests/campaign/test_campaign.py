@@ -139,6 +139,8 @@ def test_bench_measures_every_elite_again_and_stores_it(finished: tuple[str, Any
     assert len(found["rows"]) == result.filled
     for row in found["rows"]:
         assert row["status"] != "CORRECT" or row["low"] <= row["speedup_best_baseline"] * 1.5
+        assert row["speedup_cold"] is None or row["latency_cold_ms"] > 0
+        assert {"speedup_hot", "latency_hot_ms", "flags"} <= row.keys()
     with open_store(url) as store:
         assert len(store.evaluations(campaign="small-1", kind=Kind.BENCH)) >= result.filled
 

@@ -92,7 +92,8 @@ def _campaign_db(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def judged(candidate: Candidate, kind: Kind, speedup: float, cell: tuple[int, int, int]) -> Evaluation:
         blocks = tuple(Block(at % 5, 1.0 + 0.0004 * (at - 4.5), speedup * 1.5, speedup) for at in range(10))
-        timing = WorkloadTiming("default", "compiled", blocks, bound_ms=0.5)
+        hot = tuple(Block(at, 0.5, 0.75, 0.25) for at in range(3)) if kind is Kind.CONFIRM else ()
+        timing = WorkloadTiming("default", "compiled", blocks, bound_ms=0.5, hot=hot)
         return Evaluation(
             candidate.id, {}, task.id, target.id, Status.CORRECT, kind, timings=(timing,), max_error=1e-7, cell=cell,
             seconds={"build": 0.2, "time": 0.5},

@@ -39,6 +39,17 @@ def test_elites_are_listed_fastest_first(cli: Cli, store_url: str, monkeypatch: 
     assert {"1", "3", "2.00×", "3.00×", "mutate", "one-pass@1"} <= set(lines[first].split())
 
 
+def test_hot_is_shown_beside_warm_where_it_was_measured(cli: Cli, store_url: str) -> None:
+    rows = cli("elites", "first-1", "--store", store_url, "--json").json["elites"]
+    keys = ("latency_hot_ms", "speedup_hot", "latency_cold_ms", "speedup_cold")
+    assert [tuple(row[key] for key in keys) for row in rows] == [(0.5, 0.5, None, None)] * 2
+    trial, confirmation = cli("show", CHILD.short_id, "--store", store_url, "--json").json["evaluations"]
+    assert tuple(trial[key] for key in keys) == (None,) * 4
+    assert tuple(confirmation[key] for key in keys) == (0.5, 0.5, None, None)
+    text = cli("show", CHILD.short_id, "--store", store_url).out
+    assert "0.50×" in text and "hot" in text and "cold" not in text
+
+
 @pytest.mark.parametrize("prefix", [6, 12, 64])
 def test_show_takes_a_prefix(cli: Cli, store_url: str, prefix: int) -> None:
     found = cli("show", CHILD.id[:prefix], "--store", store_url, "--json").json

@@ -51,6 +51,19 @@ def test_a_side_that_was_not_timed_is_null() -> None:
     assert found.speedup_best_baseline == pytest.approx(2.0)
 
 
+def test_hot_and_cold_stand_beside_the_warm_blocks() -> None:
+    hot = WorkloadTiming("a", "eager", (Block(0, 1.0, eager_ms=2.0),), hot=(Block(0, 0.5, eager_ms=0.25),))
+    found = evaluation(timings=(hot,))
+    assert found.speedup() == pytest.approx(2.0)
+    at = found.at("hot")
+    assert at is not None
+    assert (at.speedup(), at.latency_ms) == (pytest.approx(0.5), pytest.approx(0.5))
+    assert found.at("cold") is None
+    warm = WorkloadTiming("b", "eager", (Block(0, 1.0, eager_ms=2.0),))
+    assert evaluation(timings=(hot, warm)).at("hot") is None, "null where a workload has none"
+    assert evaluation(status=Status.WRONG, timings=()).at("hot") is None
+
+
 def test_timings_are_there_exactly_when_correct() -> None:
     with pytest.raises(ValueError, match="must carry timings"):
         evaluation(timings=())

@@ -9,6 +9,7 @@ import pytest
 from evoforge.core import Signature, TensorSpec
 from evoforge.evaluation.timing import (
     Stopwatch,
+    cold_size,
     paired_block,
     ring_size,
     significantly_below,
@@ -132,6 +133,17 @@ def test_the_ring_covers_eight_times_the_cache() -> None:
     assert ring(1, 1 << 20) == 64
     assert ring(32 << 20, 256 << 20) == 32  # one GiB
     assert ring(2 << 30, 1 << 20) == 3
+
+
+def test_a_cold_ring_has_256_mib_or_is_none() -> None:
+    def cold(nbytes: int, tensors: int = 1) -> int | None:
+        return cold_size(Signature((TensorSpec("in", (nbytes,), (1,), "i8"),) * tensors, (), ()))
+
+    assert cold(256 << 10) == 1024
+    assert cold((256 << 10) - 1) is None, "more than 1024 sets"
+    assert cold(3 << 20) == 86
+    assert cold(1 << 30) == 1
+    assert cold(16 << 10, tensors=16) is None, "more than 8192 tensors"
 
 
 def test_student_t_bounds() -> None:

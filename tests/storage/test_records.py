@@ -22,8 +22,9 @@ _MS = st.floats(1e-6, 1e6)
 _BLOCKS = st.lists(
     st.builds(Block, st.integers(0, 9), _MS, _MS, st.none() | _MS), min_size=1, max_size=4
 ).map(tuple)  # fmt: skip
+_ASIDE = st.just(()) | _BLOCKS
 _TIMINGS = st.lists(
-    st.builds(WorkloadTiming, _TEXT, st.sampled_from(["eager", "compiled"]), _BLOCKS, st.none() | _MS),
+    st.builds(WorkloadTiming, _TEXT, st.sampled_from(["eager", "compiled"]), _BLOCKS, st.none() | _MS, _ASIDE, _ASIDE),
     min_size=1,
     max_size=3,
 ).map(tuple)
@@ -58,6 +59,17 @@ def test_evaluations(evaluation: Evaluation) -> None:
     assert all(value is None or isinstance(value, str | int | float) for value in row.values())
     back = _records.evaluation_from_row(row)
     assert (back.id, back.campaign, back.ticket, back.evaluation) == (1, "c", 4, evaluation)
+
+
+def test_a_row_from_before_hot_and_cold_loads() -> None:
+    timing = WorkloadTiming("default", "eager", (Block(0, 1.0, 2.0, None),), 0.5)
+    evaluation = Evaluation("c" * 64, {}, "t" * 64, "g" * 64, Status.CORRECT, timings=(timing,))
+    row = {"id": 1, **_records.evaluation_to_row("c", 4, evaluation)}
+    old = {"workload": "default", "baseline": "eager", "bound_ms": 0.5, "blocks": [[0, 1.0, 2.0, None]]}
+    assert json.loads(row["body"])["timings"] == [old], "and without them a row is written as it was"
+    back = _records.evaluation_from_row(row).evaluation
+    assert back == evaluation
+    assert (back.timings[0].hot, back.at("cold")) == ((), None)
 
 
 @given(st.dictionaries(_TEXT, st.integers(), max_size=4), st.randoms(use_true_random=False))
