@@ -21,6 +21,7 @@ from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.material import Known, Material
 from evoforge.evaluation.priority import measuring, prioritise
 from evoforge.evaluation.runner import KernelFault, Runner
+from evoforge.evaluation.sanitize import sanitize
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.timing import BRIEF_LOG2, Batches, Stopwatch, paired_block, significantly_below
 from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput, verify
@@ -135,7 +136,8 @@ class Trial:
         """Builds, verifies and goes on with `measure`.
 
         Args:
-            unseen: verify on a secret set that no trial meets, three times over, and on extremes.
+            unseen: verify on a secret set that no trial meets, three times over, and on extremes; and call
+                it once under the sanitizers.
             prune_below: log2 speed-up; a right call far below it ends the trial PRUNED.
         """
         stand = self._stand
@@ -154,6 +156,9 @@ class Trial:
             with self._stage("verify"):
                 if self._verify(unseen, prune_below):
                     return self.verdict(Status.PRUNED, "its first right call is far slower than what it must beat")
+            if unseen:
+                with self._stage("sanitize"):
+                    self._sanitize()
             return measure(self)
         except WrongOutput as wrong:
             self._max_error = max(self._max_error or 0.0, wrong.max_error)
@@ -246,6 +251,26 @@ class Trial:
             if not found.deterministic:
                 self._flags.add("nondeterministic")
         return False
+
+    def _sanitize(self) -> None:
+        """One call per workload under the sanitizers; ``unsanitized`` flags that one of them could tell nothing."""
+        stand = self._stand
+        for name in self._built:
+            material = stand.materials[name]
+            given = [material.pool[0].inputs, *([material.constants] if material.constants else [])]
+            with stand.busy.working():
+                found = sanitize(
+                    self._candidate.source,
+                    self._params,
+                    material.signature,
+                    given,
+                    stand.builder,
+                    threads=stand.threads,
+                )
+            if found.status is not None:
+                raise KernelFault(found.status, f"workload {name}: {found.reason}")
+            if found.reason:
+                self._flags.add("unsanitized")
 
     def _hopeless_s(self, name: str, prune_below: float | None) -> float:
         """Seconds of one call beyond which nothing else needs to be known about a kernel.
