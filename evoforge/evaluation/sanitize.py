@@ -47,7 +47,9 @@ _OPTIONS = (
 _MAX_TENSOR_BYTES = 1 << 30
 _SAID_BYTES = 1 << 16
 _CODES = {name: code for code, name in enumerate(DTYPES)}
-_CRASHES = ("SEGV", "BUS", "FPE", "ILL", "ABRT", "stack-overflow", "division by zero", "execution reached")
+_CRASHES = ("SEGV", "BUS", "FPE", "ILL", "ABRT", "division by zero", "execution reached")
+# Instrumented frames and allocations are larger: these say nothing about the kernel as it is.
+_OWN = ("stack-overflow", "out-of-memory", "allocation-size-too-big", "rss-limit-exceeded")
 _BOUNDS = ("overflow", "underflow", "use-after", "out of bounds", "unknown-crash")
 
 
@@ -96,7 +98,7 @@ def sanitize(
 def _call(
     program: Path, library: Path, signature: Signature, given: Sequence[SharedTensors], walls: bool, threads: int
 ) -> Sanitized:
-    limits = ["-t", str(int(LIMIT_S) * (threads + 1))]
+    limits = ["-t", str(int(LIMIT_S) * (threads + 1)), "-f", str(_SAID_BYTES)]
     reads = ["/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/proc/self", program, library.parent]
     command = confined(reads, (), *limits) if walls else [native_program("launch.c"), *limits, "--"]
     environment = {
@@ -135,7 +137,7 @@ def _finding(text: str) -> Sanitized | None:
     """What a sanitizer wrote, and the first line of the kernel's that it names; None if it wrote nothing."""
     summary = re.search(r"^SUMMARY: \w+Sanitizer: ([\w-]+)", text, re.MULTILINE)
     match = summary or re.search(r"runtime error: (.*)$", text, re.MULTILINE)
-    if match is None:
+    if match is None or match[1] in _OWN:
         return None
     kind, place = match[1][:100], re.search(r"kernel\.cpp:(\d+)", text)
     crashed = any(word in kind for word in _CRASHES)
