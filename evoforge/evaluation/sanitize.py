@@ -99,7 +99,16 @@ def _call(
     program: Path, library: Path, signature: Signature, given: Sequence[SharedTensors], walls: bool, threads: int
 ) -> Sanitized:
     limits = ["-t", str(int(LIMIT_S) * (threads + 1)), "-f", str(_SAID_BYTES)]
-    reads = ["/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/proc/self", program, library.parent]
+    reads: list[Path | str] = [
+        "/usr",
+        "/bin",
+        "/lib",
+        "/lib64",
+        "/etc/ld.so.cache",
+        "/proc/self",
+        program,
+        library.parent,
+    ]
     command = confined(reads, (), *limits) if walls else [native_program("launch.c"), *limits, "--"]
     environment = {
         "OMP_NUM_THREADS": str(threads), "OMP_STACKSIZE": "64M", "LC_ALL": "C",
