@@ -333,7 +333,7 @@ class Loop:
         """One confirmation and what it does to the archive, in one transaction."""
         candidate, trial, best = self.state.candidates[at[0]], self.state.trials.get(at), self.state.archive.best()
         far = best is not None and trial is not None and (trial.objective or 0.0) < best.objective - _CLOSE
-        evaluation = self.measurer.confirm(candidate, dict(at[1]), blocks=1 if far else 2)
+        evaluation = self.measurer.confirm(candidate, dict(at[1]), blocks=1 if far else 2, sanitized=not far)
         if evaluation.cell is None and trial is not None and evaluation.status is Status.CORRECT:
             evaluation = replace(evaluation, cell=trial.cell)
         before = {elite.cell: elite for elite in self.state.archive}

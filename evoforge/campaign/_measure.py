@@ -30,11 +30,12 @@ class Measurer(Protocol):
     def trial(self, candidate: Candidate, params: Mapping[str, int], prune_below: float | None) -> Evaluation: ...
 
     def confirm(
-        self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False, blocks: int = 2
-    ) -> Evaluation:
+        self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False, blocks: int = 2,
+        sanitized: bool = True,
+    ) -> Evaluation:  # fmt: skip
         """Over fresh processes, beside the baseline; `both`: beside eager and compiled, as a bench.
 
-        `blocks` is how many paired blocks each process gets.
+        `blocks` is how many paired blocks each process gets, `sanitized` whether the sanitizers see it first.
         """
 
 
@@ -59,11 +60,14 @@ class Live:
         return self._described(self._judge.trial(candidate, params, prune_below=prune_below))
 
     def confirm(
-        self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False, blocks: int = 2
-    ) -> Evaluation:
+        self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False, blocks: int = 2,
+        sanitized: bool = True,
+    ) -> Evaluation:  # fmt: skip
         sides: tuple[str, ...] = ("eager", "compiled") if both else ("baseline",)
         kind = Kind.BENCH if both else Kind.CONFIRM
-        found = self._judge.confirm(candidate, params, sides=sides, kind=kind, blocks_per_process=blocks)
+        found = self._judge.confirm(
+            candidate, params, sides=sides, kind=kind, blocks_per_process=blocks, sanitized=sanitized
+        )
         return self._described(found)
 
     def _described(self, evaluation: Evaluation) -> Evaluation:
@@ -103,13 +107,14 @@ class Recorded:
         return self._fallback(candidate, Kind.TRIAL).trial(candidate, params, prune_below)
 
     def confirm(
-        self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False, blocks: int = 2
-    ) -> Evaluation:
+        self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False, blocks: int = 2,
+        sanitized: bool = True,
+    ) -> Evaluation:  # fmt: skip
         kind = Kind.BENCH if both else Kind.CONFIRM
         found = self._find(candidate, params, kind, serve=True)
         if found is not None:
             return found
-        return self._fallback(candidate, kind).confirm(candidate, params, both=both, blocks=blocks)
+        return self._fallback(candidate, kind).confirm(candidate, params, both=both, blocks=blocks, sanitized=sanitized)
 
     def _find(
         self, candidate: Candidate, params: Mapping[str, int], kind: Kind, *, serve: bool = False

@@ -240,15 +240,16 @@ class Judge:
 
     def confirm(
         self, candidate: Candidate, params: Params, *, processes: int = 5, blocks_per_process: int = 2,
-        sides: Sequence[str] = ("baseline",), kind: Kind = Kind.CONFIRM,
+        sides: Sequence[str] = ("baseline",), kind: Kind = Kind.CONFIRM, sanitized: bool = True,
     ) -> Evaluation:  # fmt: skip
         """Measured again over fresh runner processes, after verification on an input set nobody has seen.
 
         Args:
             sides: ``baseline``, ``eager``, ``compiled``; those that cannot run are left out.
+            sanitized: first call it once under the sanitizers; a second or more, once per build.
         """
         return Trial(self._stand, candidate, params, kind).run(
-            lambda trial: trial.thorough(processes, blocks_per_process, sides), unseen=True
+            lambda trial: trial.thorough(processes, blocks_per_process, sides), unseen=True, sanitized=sanitized
         )
 
     def compare(

@@ -131,13 +131,14 @@ class Trial:
         self._rows: dict[str, list[Block]] = {name: [] for name in stand.materials}
 
     def run(
-        self, measure: Callable[[Trial], Evaluation], *, unseen: bool = False, prune_below: float | None = None
-    ) -> Evaluation:
+        self, measure: Callable[[Trial], Evaluation], *, unseen: bool = False, sanitized: bool = False,
+        prune_below: float | None = None,
+    ) -> Evaluation:  # fmt: skip
         """Builds, verifies and goes on with `measure`.
 
         Args:
-            unseen: verify on a secret set that no trial meets, three times over, and on extremes; and call
-                it once under the sanitizers.
+            unseen: verify on a secret set that no trial meets, three times over, and on extremes.
+            sanitized: call it once under the sanitizers too.
             prune_below: log2 speed-up; a right call far below it ends the trial PRUNED.
         """
         stand = self._stand
@@ -156,7 +157,7 @@ class Trial:
             with self._stage("verify"):
                 if self._verify(unseen, prune_below):
                     return self.verdict(Status.PRUNED, "its first right call is far slower than what it must beat")
-            if unseen:
+            if sanitized:
                 with self._stage("sanitize"):
                     self._sanitize()
             return measure(self)
