@@ -89,7 +89,7 @@ def sanitize(
             return Sanitized(Status(row["status"]) if row["status"] else None, row["reason"])
         program = native_program("sanitize.c", "-fsanitize=address,undefined", "-rdynamic", "-ldl")
         found = _call(program, built.library_path, signature, given, builder.sandbox != "none", threads)
-    except (EvoforgeError, OSError) as error:
+    except (EvoforgeError, OSError, subprocess.SubprocessError) as error:
         return Sanitized(None, f"the sanitizers do not work here: {error}")
     _keep(stored, found)
     return found
