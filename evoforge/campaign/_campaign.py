@@ -217,8 +217,8 @@ class Campaign:
     def _restore(self, loop: Loop) -> None:
         """Tells the search everything that the store knows of this campaign, in ticket order."""
         rows: dict[int | None, list[Evaluation]] = defaultdict(list)
-        for row in self.store.evaluations(campaign=self.name):
-            rows[row.ticket].append(row.evaluation)
+        for stored_row in self.store.evaluations(campaign=self.name):
+            rows[stored_row.ticket].append(stored_row.evaluation)
         candidates = {candidate.id: candidate for candidate in self.store.candidates(self.name)}
         for stored in self.store.proposals(self.name):
             cells = {elite.candidate: elite.cell for elite in loop.state.archive}
@@ -231,6 +231,9 @@ class Campaign:
                 target_cell=stored.target_cell,
             )
             loop.replay(stored.ticket, proposal, rows[stored.ticket])
+        for row in rows[None]:  # benches and reports: what failed in one is no elite
+            loop.state.note(row)
+        loop.state.settle()
         last = self.store.last_ticket(self.name)
         loop.next_ticket = 0 if last is None else last + 1
 

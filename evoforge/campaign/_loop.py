@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from evoforge.archives import DISQUALIFYING
 from evoforge.campaign._budget import Clock
 from evoforge.campaign._events import Narrator
 from evoforge.campaign._measure import Measurer
@@ -376,14 +377,20 @@ class Loop:
             emitter.tell(outcome)
 
     def finish(self) -> None:
-        """Measures the best elite once more beside eager and compiled, for the report."""
-        best = self.state.archive.best()
-        if best is None:
-            return
-        self._phase("reporting")
-        evaluation = self.measurer.confirm(self.state.candidates[best.candidate], best.params, both=True)
-        self.store.record_outcome(self.campaign, None, None, [evaluation])
-        self.report = evaluation
+        """Measures the best elite once more beside eager and compiled, for the report; the next best if it fails."""
+        while (best := self.state.archive.best()) is not None:
+            self._phase("reporting")
+            evaluation = self.measurer.confirm(self.state.candidates[best.candidate], best.params, both=True)
+            failed = evaluation.status in DISQUALIFYING
+            lost = Placement(
+                "DEMOTED", best.cell, best.candidate, best.params, best.objective, best.lower, evaluation.reason
+            )
+            self.store.record_outcome(self.campaign, None, None, [evaluation], [lost] if failed else [])
+            if not failed:
+                self.report = evaluation
+                return
+            self.state.note(evaluation)
+            self.state.settle()
 
     def _best(self) -> None:
         best = self.state.archive.best()

@@ -32,7 +32,8 @@ class Measurer(Protocol):
     def confirm(
         self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False, blocks: int = 2
     ) -> Evaluation:
-        """Over fresh processes, beside the baseline; `both`: beside eager and compiled, hot and cold too, as a bench.
+        """Over fresh processes, beside the baseline; `both`: as a bench, beside eager and compiled, hot and
+        cold too, and under the sanitizers first.
 
         `blocks` is how many paired blocks each process gets.
         """
@@ -64,7 +65,7 @@ class Live:
         sides: tuple[str, ...] = ("eager", "compiled") if both else ("baseline",)
         kind = Kind.BENCH if both else Kind.CONFIRM
         found = self._judge.confirm(
-            candidate, params, sides=sides, kind=kind, blocks_per_process=blocks, hot_and_cold=both
+            candidate, params, sides=sides, kind=kind, blocks_per_process=blocks, hot_and_cold=both, sanitized=both
         )
         return self._described(found)
 

@@ -122,7 +122,7 @@ def bench(name: str, store_url: str, *, observer: Observer | None = None) -> dic
             narrator.tell("phase", text=f"measuring {elite.candidate[:12]} again ({len(rows) + 1} of {len(archive)})")
             fresh = judge.confirm(
                 candidates[elite.candidate], elite.params, sides=("eager", "compiled"), kind=Kind.BENCH,
-                hot_and_cold=True,
+                hot_and_cold=True, sanitized=elite.objective > 0,
             )  # fmt: skip
             demoted = fresh.status in DISQUALIFYING
             lost = Placement(

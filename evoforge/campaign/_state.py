@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evoforge.archives import Archive, fold_confirmations
+from evoforge.archives import DISQUALIFYING, Archive, fold_confirmations
 from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, Kind, Params, Status
 from evoforge.emitters import NoveltyGate, Outcome, Proposal
 
@@ -48,14 +48,14 @@ class State:
             self.attempts[proposal.target_cell] += 1
 
     def note(self, evaluation: Evaluation) -> None:
-        """Files one evaluation; confirmations re-fold their point."""
+        """Files one evaluation; confirmations, and a bench that a kernel fails, re-fold their point."""
         at = point(evaluation.candidate, evaluation.params)
         if evaluation.kind is Kind.TRIAL:
             self.spent += evaluation.status.charged
             self.correct += evaluation.status is Status.CORRECT
             if evaluation.status is not Status.DUPLICATE:
                 self.trials.setdefault(at, evaluation)
-        elif evaluation.kind is Kind.CONFIRM:
+        elif evaluation.kind is Kind.CONFIRM or evaluation.status in DISQUALIFYING:
             self.confirmations[at].append(evaluation)
             self._refold(at)
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from evoforge.evaluation.priority import measuring
+from evoforge.evaluation.stand import Stand
 from evoforge.evaluation.timing import t_half_width
-from evoforge.evaluation.trial import Stand, Trial
+from evoforge.evaluation.trial import Trial
 
 __all__ = ["Comparison", "Verdict", "duel", "judged"]
 

@@ -25,7 +25,7 @@ from evoforge.evaluation.verify import SampledBatches
 
 if TYPE_CHECKING:
     from evoforge.evaluation.build import Built
-    from evoforge.evaluation.trial import Stand
+    from evoforge.evaluation.stand import Stand
 
 __all__ = ["SLOW_HOT", "is_slow_hot", "time_hot_and_cold"]
 

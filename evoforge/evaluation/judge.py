@@ -28,9 +28,10 @@ from evoforge.evaluation.comparison import Comparison, duel, judged
 from evoforge.evaluation.material import Known, draw_extremes, draw_unseen, know_ring, make_material, widen_pool
 from evoforge.evaluation.priority import measuring
 from evoforge.evaluation.runner import LEVELS, KernelFault, runner_program
+from evoforge.evaluation.stand import Stand, build_all, describe
 from evoforge.evaluation.tasks import accepted_controls
 from evoforge.evaluation.timing import paired_block, t_half_width
-from evoforge.evaluation.trial import Stand, Trial, build_all, describe
+from evoforge.evaluation.trial import Trial
 from evoforge.evaluation.worker import ReferenceWorker
 
 __all__ = ["Judge"]
@@ -242,6 +243,7 @@ class Judge:
     def confirm(
         self, candidate: Candidate, params: Params, *, processes: int = 5, blocks_per_process: int = 2,
         sides: Sequence[str] = ("baseline",), kind: Kind = Kind.CONFIRM, hot_and_cold: bool = False,
+        sanitized: bool = False,
     ) -> Evaluation:  # fmt: skip
         """Measured again over fresh runner processes, after verification on an input set nobody has seen.
 
@@ -249,9 +251,12 @@ class Judge:
             sides: ``baseline``, ``eager``, ``compiled``; those that cannot run are left out.
             hot_and_cold: time it, beside the same sides, in cache and out of cache too, for information
                 (`evoforge.evaluation.hotcold`): up to six blocks more per workload.
+            sanitized: first call it once under the sanitizers; some seconds, once per build.
         """
         return Trial(self._stand, candidate, params, kind).run(
-            lambda trial: trial.thorough(processes, blocks_per_process, sides, hot_and_cold), unseen=True
+            lambda trial: trial.thorough(processes, blocks_per_process, sides, hot_and_cold),
+            unseen=True,
+            sanitized=sanitized,
         )
 
     def compare(

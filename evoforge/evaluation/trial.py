@@ -5,114 +5,34 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from evoforge.core import Block, Candidate, Evaluation, Kind, Params, Signature, Status, Target, Task, WorkloadTiming
+from evoforge.core import Block, Candidate, Evaluation, Kind, Params, Status, WorkloadTiming
 from evoforge.errors import EvoforgeError, ParameterError, WorkerError
-from evoforge.evaluation.baselines import SIDES, Baselines
-from evoforge.evaluation.build import Builder, Built
-from evoforge.evaluation.busy import BusyClock
+from evoforge.evaluation.baselines import SIDES
+from evoforge.evaluation.build import Built
 from evoforge.evaluation.hotcold import SLOW_HOT, is_slow_hot, time_hot_and_cold
 from evoforge.evaluation.material import Known, Material
-from evoforge.evaluation.priority import measuring, prioritise
-from evoforge.evaluation.runner import KernelFault, Runner
+from evoforge.evaluation.priority import measuring
+from evoforge.evaluation.runner import KernelFault
 from evoforge.evaluation.sandbox import weakest
-from evoforge.evaluation.shared import SharedTensors
+from evoforge.evaluation.sanitize import sanitize
+from evoforge.evaluation.stand import Stand, build_all, describe
 from evoforge.evaluation.timing import BRIEF_LOG2, Batches, Stopwatch, paired_block, significantly_below
 from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput, verify
 
-__all__ = ["Stand", "Trial", "build_all", "describe"]
+__all__ = ["Trial"]
 
 _BEYOND_BOUND = 1.15
 _HOPELESS_LOG2 = 2.0  # so far below what it must beat, one block is enough, or one verified call
 _NOBODY_CHEATS_LOG2 = -1.0  # a kernel that takes twice the baseline's time is not doubted
-_LIMIT_FACTOR = 100.0
-_MAX_LIMIT_S = 120.0
 _TRIAL_TIMING_S = 2.0
 _SHORT_S = 0.05
 _GAP_PROCESSES = 5
 Watches = dict[str, dict[str, Stopwatch]]
 """Per workload, the stopwatches of ``candidate`` and of the sides that it is timed beside."""
-
-
-@dataclass
-class Stand:
-    """What all trials of one judge share.
-
-    `baseline` names a side per workload, `bounds_ms` the physical bound of its latency, `traces` the
-    shrunken signature on which facts are traced, `unfused` the tensor-sized intermediates of the task
-    when nothing is fused. `unseen` gives a secret set of a workload that no trial has met, `extremes`
-    its sets of extreme values. `passed` remembers which sets a kernel at its values has passed.
-    """
-
-    task: Task
-    target: Target
-    sandbox: str
-    threads: int
-    builder: Builder
-    baselines: Baselines
-    busy: BusyClock
-    rng: np.random.Generator
-    unseen: Callable[[str], Known]
-    extremes: Callable[[str], Sequence[Known]]
-    call_limit_s: float
-    materials: dict[str, Material] = field(default_factory=dict)
-    baseline: dict[str, str] = field(default_factory=dict)
-    bounds_ms: dict[str, float | None] = field(default_factory=dict)
-    traces: dict[str, Signature | None] = field(default_factory=dict)
-    unfused: int | None = None
-    passed: dict[tuple[str, tuple[tuple[str, int], ...]], set[int]] = field(default_factory=lambda: defaultdict(set))
-
-    def limit_s(self, material: Material) -> float:
-        """How long one call may take."""
-        return min(max(self.call_limit_s, _LIMIT_FACTOR * material.eager_s), _MAX_LIMIT_S)
-
-    def timed_runner(self, built: Built, material: Material, sets: Sequence[SharedTensors] | None = None) -> Runner:
-        """A fresh process with this kernel, all output buffers and `sets` (the timing ring), ahead of other work."""
-        runner = self.runner(built, material, sets or material.ring, spare=material.spare)
-        prioritise(runner.pid)
-        return runner
-
-    def runner(
-        self, built: Built, material: Material, sets: Sequence[SharedTensors],
-        constants: SharedTensors | None = None, spare: Sequence[SharedTensors] = (),
-    ) -> Runner:  # fmt: skip
-        """A fresh process with this kernel, under `constants` or the workload's own weights."""
-        assert built.library_path is not None
-        signature = material.signature
-        room = max(1 << 30, 4 * (signature.input_bytes + signature.constant_bytes + signature.output_bytes))
-        return Runner(
-            built.library_path, signature, constants=constants or material.constants, sets=sets,
-            outputs=(*material.outputs, *spare),
-            threads=self.threads, sandbox=self.sandbox, memory_bytes=room, busy=self.busy,
-            timeout_s=10.0 + self.limit_s(material),
-        )  # fmt: skip
-
-
-def build_all(stand: Stand, candidate: Candidate, values: Params) -> dict[str, Built]:
-    """The candidate built for every workload, from the cache where it is there; thread-safe."""
-    return {
-        name: stand.builder.build(candidate.source, values, material.signature)
-        for name, material in stand.materials.items()
-    }
-
-
-def describe(stand: Stand, candidate: Candidate, values: Params, built: Mapping[str, Built]) -> dict[str, Any]:
-    """The descriptor's facts on the first workload, from the cache where they are there; thread-safe."""
-    from evoforge.evaluation.facts import collect_facts
-
-    name = next(iter(built))
-    with stand.busy.working():
-        return collect_facts(
-            candidate.source, values, built[name], stand.materials[name].signature,
-            stand.traces.get(name), stand.target, stand.builder, unfused=stand.unfused,
-        )  # fmt: skip
 
 
 class Trial:
@@ -138,12 +58,14 @@ class Trial:
         self._cold: dict[str, tuple[Block, ...]] = {}
 
     def run(
-        self, measure: Callable[[Trial], Evaluation], *, unseen: bool = False, prune_below: float | None = None
-    ) -> Evaluation:
+        self, measure: Callable[[Trial], Evaluation], *, unseen: bool = False, sanitized: bool = False,
+        prune_below: float | None = None,
+    ) -> Evaluation:  # fmt: skip
         """Builds, verifies and goes on with `measure`.
 
         Args:
             unseen: verify on a secret set that no trial meets, three times over, and on extremes.
+            sanitized: call it once under the sanitizers too.
             prune_below: log2 speed-up; a right call far below it ends the trial PRUNED.
         """
         stand = self._stand
@@ -162,6 +84,9 @@ class Trial:
             with self._stage("verify"):
                 if self._verify(unseen, prune_below):
                     return self.verdict(Status.PRUNED, "its first right call is far slower than what it must beat")
+            if sanitized:
+                with self._stage("sanitize"):
+                    self._sanitize()
             return measure(self)
         except WrongOutput as wrong:
             self._max_error = max(self._max_error or 0.0, wrong.max_error)
@@ -282,6 +207,26 @@ class Trial:
         if not found.deterministic:
             self._flags.add("nondeterministic")
         return found.cut_short_s
+
+    def _sanitize(self) -> None:
+        """One call per workload under the sanitizers; ``unsanitized`` flags that one of them could tell nothing."""
+        stand = self._stand
+        for name in self._built:
+            material = stand.materials[name]
+            given = [material.pool[0].inputs, *([material.constants] if material.constants else [])]
+            with stand.busy.working():
+                found = sanitize(
+                    self._candidate.source,
+                    self._params,
+                    material.signature,
+                    given,
+                    stand.builder,
+                    threads=stand.threads,
+                )
+            if found.status is not None:
+                raise KernelFault(found.status, f"workload {name}: {found.reason}")
+            if found.reason:
+                self._flags.add("unsanitized")
 
     def _hopeless_s(self, name: str, prune_below: float | None) -> float:
         """Seconds of one call beyond which nothing else needs to be known about a kernel.
