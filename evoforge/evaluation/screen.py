@@ -31,7 +31,7 @@ _HEADER = re.compile(r"""^(?:<([\w./+-]+)>|"([\w./+-]+)")\s*$""")
 _SYSTEM_CALLS = (b"\x0f\x05", b"\x0f\x34", b"\xcd\x80")
 _SYSTEM_CALL_TEXT = re.compile(r"\t(syscall|sysenter|int\s+\$0x80)")
 _LOAD_TIME = re.compile(r"^\.(preinit_array|init_array|fini_array|ctors|dtors|init|fini)(\.|$)")
-# What compilers write, and where. A linker obeys other sections (.dynamic, .gnu.lto_…), or joins them to their namesakes.
+# What compilers write, and where. A linker obeys other sections (.dynamic, .gnu.lto_…), or joins them to others.
 _CODE = re.compile(r"\.text(\..*)?")
 _DATA = re.compile(
     r"\.l?(rodata|data|bss)(\..*)?|\.t(data|bss)(\..*)?|\.eh_frame|\.gcc_except_table(\..*)?|\.note\.gnu\.property"
