@@ -31,29 +31,43 @@ _HEADER = re.compile(r"""^(?:<([\w./+-]+)>|"([\w./+-]+)")\s*$""")
 _SYSTEM_CALLS = (b"\x0f\x05", b"\x0f\x34", b"\xcd\x80")
 _SYSTEM_CALL_TEXT = re.compile(r"\t(syscall|sysenter|int\s+\$0x80)")
 _LOAD_TIME = re.compile(r"^\.(preinit_array|init_array|fini_array|ctors|dtors|init|fini)(\.|$)")
+# What compilers write, and where. A linker obeys other sections (.dynamic, .gnu.lto_…), or joins them to others.
+_CODE = re.compile(r"\.text(\..*)?")
+_DATA = re.compile(
+    r"\.l?(rodata|data|bss)(\..*)?|\.t(data|bss)(\..*)?|\.eh_frame|\.gcc_except_table(\..*)?|\.note\.gnu\.property"
+)
+_UNLOADED = re.compile(
+    r"|\.(comment|note\.GNU-stack|symtab|symtab_shndx|strtab|shstrtab|group|llvm_addrsig|debug_\w+)|\.rela?\..*"
+)
 _IFUNC = 10
 _UNDEFINED = 0
 
-# Code loaded or made at run time; processes, threads that nobody joins, signals, leaving early; files, sockets, the
-# environment; clocks, since a kernel has no use for the time.
-_FORBIDDEN = """
-    dlopen dlsym dlvsym dlmopen dladdr dladdr1 dlinfo dl_iterate_phdr mprotect pkey_mprotect mremap memfd_create mmap
-    mmap64 munmap shm_open shm_unlink shmat shmget _r_debug
-    fork vfork _Fork clone clone3 system popen pclose ptrace process_vm_readv process_vm_writev syscall prctl wait
-    waitpid wait3 wait4 kill killpg raise tgkill signal sigaction sigprocmask pthread_sigmask sigaltstack sigqueue
-    bsd_signal sysv_signal __sysv_signal pthread_detach pthread_attr_setdetachstate pthread_kill pthread_atfork
-    thrd_create thrd_detach exit _exit _Exit
-    quick_exit at_quick_exit atexit on_exit __cxa_thread_atexit_impl daemon setsid setpriority nice sched_setaffinity
-    sched_setscheduler pthread_setaffinity_np setrlimit setrlimit64 prlimit prlimit64 alarm setitimer timer_create
-    open open64 openat openat64 __open_2 __open64_2 creat creat64 fopen fopen64 freopen freopen64 fdopen tmpfile
-    mkstemp unlink unlinkat remove rename renameat link symlink mkdir rmdir opendir readdir chmod chown truncate
-    ftruncate read write pread pwrite pread64 pwrite64 readv writev sendfile splice dup dup2 dup3 pipe pipe2 ioctl
-    fcntl fcntl64 close close_range poll ppoll select pselect epoll_create epoll_create1 eventfd socket socketpair
-    connect bind listen accept accept4 send sendto sendmsg recv recvfrom recvmsg getaddrinfo gethostbyname getenv
-    secure_getenv setenv putenv environ __environ _environ readlink realpath getcwd chdir mount unshare setns chroot
-    clock clock_gettime clock_nanosleep gettimeofday time nanosleep usleep sleep timespec_get omp_get_wtime
-    omp_fulfill_event omp_display_env omp_display_affinity omp_pause_resource omp_pause_resource_all
-"""
+# What a kernel may call although it can remember something: memory, threads that are joined, exceptions, printing. All
+# else of the C library reaches files, processes, clocks or the environment, or has no use here.
+_USEFUL = re.compile(
+    r"""malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|memalign|free|malloc_usable_size
+    |__cxa_(allocate_exception|free_exception|throw|rethrow|get_exception_ptr|init_primary_exception|guard_\w+|bad_\w+
+    |throw_\w+|vec_\w+|atexit|thread_atexit|deleted_virtual|(current|uncaught)_exceptions?\w*)|__dynamic_cast|__dso_handle|__once_proxy
+    |__tls_get_addr|_Unwind_(Resume_or_Rethrow|DeleteException)|__gcc_personality_v0|__cpu_(model|indicator_init|features2)
+    |pthread_(create|join|self|equal|once|getspecific|setspecific|key_(create|delete)|(mutex|cond|barrier|rwlock|spin)(attr)?_
+    (init|destroy|lock|trylock|unlock|wait|signal|broadcast|rdlock|wrlock|tryrdlock|trywrlock|settype)
+    |attr_(init|destroy|[gs]etstacksize))|sem_(init|destroy|wait|trywait|post)|sched_yield
+    |omp_(get_(?!wt)\w+|set_(num_threads|dynamic|nested|schedule|max_active_levels)|in_final|(init|destroy|set|unset|test)_
+    (nest_)?lock(_with_hint)?|alloc|aligned_alloc|calloc|free)|GOMP_critical_name\w*|GOMP_alloc
+    |_?setjmp|__sigsetjmp|_?(sig)?longjmp|__longjmp_chk|fe[a-z]+|__errno_location|__libc_single_threaded
+    |l?l?abs|l?l?div|qsort|bsearch|s?rand|rand_r|s?random|[dejlmn]rand48|srand48|atoi|atol|atof|strto\w+|__isoc23_strto\w+
+    |(st[pr]n?(cpy|cat)|str(r?chr|str|n?casecmp|c?spn|pbrk|nlen|tok|tok_r))|mem(rchr|ccpy|mem|pcpy)|__st[pr]\w+_chk|rawmemchr
+    |v?(f|s|sn)?printf|__v?(f|s|sn)?printf_chk|puts|putc|putchar|fput[cs]|fwrite|fflush|std(out|err)
+    |is[a-z]+|to(upper|lower)|__ctype_\w+_loc|__(finite|isnan|isinf|signbit|fpclassify)[fl]?|__(mul|div)[sdxth]c3
+    |__(popcount|parity|clz|ctz|ffs|bswap)\w+|lgammaf?_r|c(abs|arg|exp|log|log10|pow|sqrt|a?sinh?|a?cosh?|a?tanh?|real|imag|proj)[fl]?
+    |conj[fl]?|signgam""",
+    re.X,
+)
+# Of the C++ library, what reaches files, clocks or devices, waits for the clock, or leaves a thread behind.
+_OUTSIDE = re.compile(
+    r"_fstream|_ifstream|_ofstream|_filebuf|basic_file|stdio_|10filesystem|^_ZNK?St6chrono|11this_thread|13random_device|6thread6detach"
+    r"|_exit|at_thread_exit|6locale|7codecvt|8messages|17__gnu_cxx_ldbl|__freeres|tzdb|10stacktrace"
+)
 
 # Of OpenMP's runtime, what compilers make of pragmas. Left out is what starts a team and returns before it ends
 # (GOMP_parallel_start and its kin), devices and their asynchronous queues.
@@ -62,7 +76,6 @@ _OPENMP = re.compile(
     |ordered|critical|atomic|doacross|task|taskgroup|taskloop|taskwait|taskyield|workshare)(_\w+)?|alloc|free|teams\w*)""",
     re.X,
 )
-_RUNTIMES = ("GOMP_", "GOACC_", "acc_", "omp_target_")
 
 # What a kernel can call that surely remembers nothing: arithmetic, memory it was given, OpenMP, failing.
 _FORGETFUL = re.compile(
@@ -79,22 +92,7 @@ _FORGETFUL = re.compile(
 )
 _WRITABLE, _ALLOCATED, _EXECUTABLE = 1, 2, 4
 _COMMON = 0xFFF2
-_RELRO = re.compile(
-    r"^\.data\.rel\.ro(\.|$)|^\.data\.rel\.local\.DW\.ref\.__gxx_personality_v0$|^\.(tm_clone_table|eh_frame)$"
-)
-_FORBIDDEN_NAMES = frozenset(_FORBIDDEN.split())
-_ALLOWED_NAMES = frozenset(["__libc_single_threaded"])  # std::shared_ptr reads it
-_FORBIDDEN_PREFIXES = (
-    "exec",
-    "posix_spawn",
-    "_dl_",
-    "__libc_",
-    "inotify_",
-    "_ZNSt6thread6detach",
-    "_ZNSt6chrono",
-    "io_uring",
-)
-_FORBIDDEN_PARTS = ("basic_fstream", "basic_ifstream", "basic_ofstream", "basic_filebuf", "10filesystem")
+_RELRO = re.compile(r"^\.data\.rel\.ro(\.|$)|^\.eh_frame$")
 
 
 def screen_source(source: str) -> str | None:
@@ -150,10 +148,12 @@ def screen_object(path: Path) -> str | None:
             )
         if section.flags & _WRITABLE and section.flags & _EXECUTABLE:
             return f"code that can be written to (section {section.name})"
+        if _misplaced(section):
+            return f"section {section.name or '(without a name)'}: expected the compiler's own for code and for data"
     for symbol in elf.symbols:
         if symbol.kind == _IFUNC:
             return f"an indirect function ({symbol.name}) is resolved at load time"
-        if symbol.section == _UNDEFINED and _forbidden(symbol.name):
+        if symbol.section == _UNDEFINED and symbol.name and _forbidden(symbol.name):
             return f"calls {symbol.name}, which a kernel may not"
     if _has_system_call(path, elf):
         return "contains a system call instruction"
@@ -162,13 +162,20 @@ def screen_object(path: Path) -> str | None:
 
 def _forbidden(name: str) -> bool:
     bare = name.partition("@")[0]
-    if bare in _ALLOWED_NAMES:
-        return False
-    if bare in _FORBIDDEN_NAMES or bare.startswith(_FORBIDDEN_PREFIXES):
-        return True
-    if bare.startswith(_RUNTIMES) and not _OPENMP.fullmatch(bare):
-        return True
-    return any(part in bare for part in _FORBIDDEN_PARTS)
+    if bare.startswith("_Z") and not bare.startswith("_ZGV"):
+        return _OUTSIDE.search(bare) is not None
+    if bare.startswith("GOMP_"):
+        return _OPENMP.fullmatch(bare) is None
+    return not (_FORGETFUL.fullmatch(bare) or _USEFUL.fullmatch(bare))
+
+
+def _misplaced(section: ElfSection) -> bool:
+    """Whether a linker may make of this section what its flags do not say."""
+    if not section.flags & _ALLOCATED:
+        return section.flags & (_WRITABLE | _EXECUTABLE) != 0 or _UNLOADED.fullmatch(section.name) is None
+    if section.flags & _EXECUTABLE:
+        return _CODE.fullmatch(section.name) is None
+    return _DATA.fullmatch(section.name) is None
 
 
 def _has_system_call(path: Path, elf: ElfObject) -> bool:

@@ -219,7 +219,7 @@ int main(int argc, char** argv) {
     int (*prepare)(const evo_call*, void*) = (int (*)(const evo_call*, void*))dlsym(library, "evo_prepare");
     int (*run)(const evo_call*) = (int (*)(const evo_call*))dlsym(library, "evo_run");
     if (!run) fail(LOAD_ERROR, "the kernel does not define evo_run");
-    if (level && !filter_for_good(command_fd, reply_fd, tasks_fd)) fail(HARNESS, "the filter was refused");
+    if (level && !filter_for_good(command_fd, reply_fd, tasks_fd, (void*)run)) fail(HARNESS, "the filter was refused");
     answer(OK, level, 0, 0, "");
 
     evo_call base = {1, head.n_in, head.n_const, head.n_out, head.threads, NULL, cst, NULL, NULL, NULL, 0};
@@ -234,6 +234,7 @@ int main(int argc, char** argv) {
         int code = 0;
         uint32_t done = 0;
         wipe_stack();
+        wipe_pool_stacks();
         evo_call* call = argue(&base, shapes, NULL, NULL);
         if (command.op == INFO) {
             if (workspace) base.ws_bytes = call_on(stack_top, workspace, call, NULL);

@@ -6,26 +6,58 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "runner_memory.h"
 #include "sandbox.h"
+
+enum { MOST_POOL_THREADS = 1024, POOL_STACK_KEPT = 64 << 10 };
 
 static int tasks_fd = -1;  // /proc/self/task: its link count follows the number of threads
 static atomic_int pool_threads;
+
+// Where the stacks of the pool's threads begin, and how much of each may be wiped while its thread waits.
+static struct {
+    char* low;
+    size_t length;
+} pool_stacks[MOST_POOL_THREADS];
+
+// Below what a waiting thread of libgomp stands on.
+static void know_stack(int at) {
+    pthread_attr_t about;
+    void* low;
+    size_t length;
+    if (at >= MOST_POOL_THREADS || pthread_getattr_np(pthread_self(), &about)) return;
+    if (!pthread_attr_getstack(&about, &low, &length) && length > POOL_STACK_KEPT) {
+        pool_stacks[at].length = (length - POOL_STACK_KEPT) / PAGE * PAGE, pool_stacks[at].low = low;
+    }
+    pthread_attr_destroy(&about);
+}
+
+// What a kernel left deep in the stacks of the pool is not there when the next command comes.
+static void wipe_pool_stacks(void) {
+    for (int i = 0; i < MOST_POOL_THREADS; i++) {
+        if (pool_stacks[i].low) madvise(pool_stacks[i].low, pool_stacks[i].length, MADV_DONTNEED);
+    }
+}
 
 struct pool_thread {
     void* (*body)(void*);
     void* argument;
 };
 
-static void leave_pool(void* unused) {
-    (void)unused;
+static void leave_pool(void* slot) {
+    int at = (int)(intptr_t)slot;
+    if (at < MOST_POOL_THREADS) pool_stacks[at].low = NULL;
     atomic_fetch_sub(&pool_threads, 1);
 }
 
 static void* in_pool(void* given) {
     struct pool_thread it = *(struct pool_thread*)given;
     void* result;
+    static atomic_int count;
+    const int slot = atomic_fetch_add(&count, 1);
     free(given);
-    pthread_cleanup_push(leave_pool, NULL);
+    know_stack(slot);
+    pthread_cleanup_push(leave_pool, (void*)(intptr_t)slot);
     result = it.body(it.argument);
     pthread_cleanup_pop(1);
     return result;

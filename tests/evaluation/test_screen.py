@@ -177,7 +177,7 @@ REMEMBERS = {
     "#include <cstdlib>\nvoid* run() { return malloc(9); }": "malloc",
     "#include <cstdlib>\nint run() { return rand(); }": "rand",
     '#include <cstdio>\nint run() { return puts("x"); }': "puts",
-    "#include <thread>\nvoid run() { std::thread([] {}).join(); }": "calls",
+    "#include <thread>\nvoid run() { std::thread([] {}).join(); }": ".data",
 }
 FORGETS = [
     "void run(int* x) {\n#pragma omp critical\n*x += 1;\n}",
