@@ -24,6 +24,7 @@ _GAIN_TRIES = 5
 _CALL_LIMIT_S = 1.0
 _COMPILED_S = 120.0
 _PROCESSES = 2  # of a confirmation: a verdict is wanted, not a narrow interval
+_GAIN_PROCESSES = 5  # where a gain is looked at again
 
 
 @dataclass(frozen=True)
@@ -158,14 +159,15 @@ def _judged(judge: Judge, fixture: Fixture) -> tuple[Evaluation, float | None]:
     if found.status is not Status.CORRECT or fixture.twin is None:
         return found, None
     gain = math.inf
-    for _ in range(_GAIN_TRIES):  # a gain must show every time: noise does not
-        twin = judge.confirm(_twin_of(fixture).candidate, {}, processes=_PROCESSES)
+    for at in range(_GAIN_TRIES):  # a gain must show every time: noise does not
+        processes = _GAIN_PROCESSES if at else _PROCESSES
+        twin = judge.confirm(_twin_of(fixture).candidate, {}, processes=processes)
         if twin.status is not Status.CORRECT:
             raise WorkerError(f"expected its twin {fixture.twin} to be CORRECT, it is {twin.status}: {twin.reason}")
         gain = min(gain, _gain(found, twin))
         if gain < _GAIN:
             break
-        again = judge.confirm(fixture.candidate, {}, processes=_PROCESSES)
+        again = judge.confirm(fixture.candidate, {}, processes=_GAIN_PROCESSES)
         if again.status is not Status.CORRECT:
             return again, None
         found = again

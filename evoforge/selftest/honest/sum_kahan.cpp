@@ -7,10 +7,14 @@ extern "C" int evo_run(const evo_call* call) {
     const int64_t rows = EVO_SIZE(in0, 0), n = EVO_SIZE(in0, 1);
     for (int64_t i = 0; i < rows; i++) {
         const float* x = EVO_IN(float, 0) + i * n;
-        volatile float sum = 0.0f, lost = 0.0f;
+        float sum = 0.0f, lost = 0.0f;
         for (int64_t j = 0; j < n; j++) {
-            volatile float value = x[j] - lost, next = sum + value;
-            lost = (next - sum) - value;
+            const float value = x[j] - lost;
+            float next = sum + value;
+            asm volatile("" : "+x"(next));  // the compiler may reorder sums, and would find nothing lost
+            float gained = next - sum;
+            asm volatile("" : "+x"(gained));
+            lost = gained - value;
             sum = next;
         }
         EVO_OUT(float, 0)[i] = sum;
