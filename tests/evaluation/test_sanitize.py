@@ -115,6 +115,6 @@ def test_a_would_be_elite_with_a_fault_is_refused(one_thread: Target) -> None:
     with Judge(load_task(str(task_path("add"))), one_thread, seed=1) as judge:
         judge.open()
         assert judge.verify(Candidate("cpp", bad), {}).status is Status.UNMEASURED
-        found = judge.confirm(Candidate("cpp", bad), {}, processes=1, kind=Kind.CONFIRM)
+        found = judge.confirm(Candidate("cpp", bad), {}, processes=1, kind=Kind.CONFIRM, sanitized=True)
     assert found.status is Status.OUT_OF_BOUNDS, found.reason
     assert "heap-use-after-free" in found.reason
