@@ -33,7 +33,7 @@ def examine(store: str) -> list[Finding]:
     """Every check, in the order in which a search would need it."""
     checks: tuple[Callable[[], Finding], ...] = (
         _system, _python, *(_package(name) for name in ("torch", "triton", "optuna", "sqlalchemy")),
-        _compiler, _cpu, _memory, _shared_memory, *(_layer(name) for name in _LAYERS), _cache,
+        _compiler, _sanitizers, _cpu, _memory, _shared_memory, *(_layer(name) for name in _LAYERS), _cache,
         lambda: _store(store),
     )  # fmt: skip
     return [check() for check in checks]
@@ -72,6 +72,21 @@ def _compiler() -> Finding:
     except (OSError, subprocess.SubprocessError) as error:
         return Finding("compiler", "fail", f"{path} does not run: {error}", mend)
     return Finding("compiler", "ok", f"{answer.stdout.splitlines()[0]} ({path})")
+
+
+def _sanitizers() -> Finding:
+    mend = "champions are not called under the sanitizers; install the compiler's: apt-get install libasan8 libubsan1"
+    for name in ("libasan.so", "libubsan.so"):
+        try:
+            answer = subprocess.run(
+                [os.environ.get("CXX", "").strip() or "g++", f"-print-file-name={name}"],
+                capture_output=True, text=True, timeout=20, check=True,
+            )  # fmt: skip
+        except (OSError, subprocess.SubprocessError):
+            return Finding("sanitizers", "warn", "no compiler to ask", mend)
+        if not Path(answer.stdout.strip()).is_absolute():  # the bare name comes back where there is no such file
+            return Finding("sanitizers", "warn", f"no {name}", mend)
+    return Finding("sanitizers", "ok", "address, undefined behaviour")
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,9 +14,10 @@ from evoforge.evaluation.stand import Stand
 from evoforge.evaluation.timing import t_half_width
 from evoforge.evaluation.trial import Trial
 
-__all__ = ["Comparison", "Verdict", "duel", "judged"]
+__all__ = ["Comparison", "Verdict", "duel", "judged", "looked_at"]
 
-_CONFIDENCE = 0.99
+_LOOKS = (7, 14, 28)
+_CONFIDENCE = 1 - 0.01 / len(_LOOKS)  # 99% over all looks together (Bonferroni)
 _LEAST_MARGIN = math.log2(1.01)
 
 
@@ -30,7 +31,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Comparison:
-    """`ratio` is how many times faster the first is; `low` and `high` bound it at 99%.
+    """`ratio` is how many times faster the first is; `low` and `high` bound it.
 
     `margin` is the ratio that a binary shows against itself here and now: what lies within it is
     noise, whatever the interval says.
@@ -50,7 +51,7 @@ def judged(ratios: Sequence[float], noise: Sequence[float]) -> Comparison:
         ratios: log2(second / first) per pair of fresh processes, at least two.
         noise: as many log2 ratios of one of them against itself.
 
-    FAST where the two-sided 99% Student-t interval of the mean lies above the margin, SLOW where it
+    FAST where the two-sided 99.7% Student-t interval of the mean lies above the margin, SLOW where it
     lies below its inverse. The margin is the 95% half-width of `noise`, at least 1%.
     """
     middle, half = statistics.fmean(ratios), t_half_width(ratios, _CONFIDENCE)
@@ -61,6 +62,26 @@ def judged(ratios: Sequence[float], noise: Sequence[float]) -> Comparison:
     elif middle + half < -margin:
         verdict = Verdict.SLOW
     return Comparison(verdict, 2**middle, 2 ** (middle - half), 2 ** (middle + half), 2**margin)
+
+
+def looked_at(pair: Callable[[], tuple[float, float]]) -> Comparison:
+    """The verdict on as many of `pair` as it takes: looked at after 7, 14 and 28.
+
+    What can be told apart ends it, and so does a mean within half of the margin: giving up early makes
+    nothing FAST. (A group-sequential design; Bonferroni's correction is the simple, conservative one.)
+
+    Args:
+        pair: (log2 ratio, log2 noise) of another pair of fresh processes.
+    """
+    rows: list[tuple[float, float]] = []
+    for look in _LOOKS:
+        while len(rows) < look:
+            rows.append(pair())
+        found = judged(*zip(*rows, strict=True))
+        near = abs(math.log2(found.ratio)) < math.log2(found.margin) / 2
+        if found.verdict is not Verdict.SAME or near:
+            break
+    return found
 
 
 def duel(stand: Stand, first: Trial, second: Trial, blocks: int) -> tuple[float, float]:

@@ -24,7 +24,7 @@ from evoforge.evaluation.admission import Admission, admit
 from evoforge.evaluation.baselines import SIDES, Baselines
 from evoforge.evaluation.build import Builder, Built
 from evoforge.evaluation.busy import BusyClock
-from evoforge.evaluation.comparison import Comparison, duel, judged
+from evoforge.evaluation.comparison import Comparison, duel, looked_at
 from evoforge.evaluation.material import Known, draw_extremes, draw_unseen, know_ring, make_material, widen_pool
 from evoforge.evaluation.priority import measuring
 from evoforge.evaluation.runner import LEVELS, KernelFault, runner_program
@@ -260,12 +260,12 @@ class Judge:
         )
 
     def compare(
-        self, first: tuple[Candidate, Params], second: tuple[Candidate, Params], *, processes: int = 7, blocks: int = 3
+        self, first: tuple[Candidate, Params], second: tuple[Candidate, Params], *, blocks: int = 3
     ) -> Comparison:
         """Whether the first kernel is FAST, SLOW or the SAME beside the second, on all workloads.
 
-        Each of `processes` times both start afresh and take turns, every block timing each of them
-        twice, so that the noise of this task on this machine is measured in the same breath.
+        Up to 28 times both start afresh and take turns, every block timing each of them twice, so that
+        the noise of this task on this machine is measured in the same breath.
 
         Raises:
             UsageError: one of them is not correct.
@@ -277,15 +277,10 @@ class Judge:
                 raise UsageError(
                     f"expected two correct kernels, {found.candidate[:12]} is {found.status}: {found.reason}"
                 )
-        ratios, noise = [], []
         try:
-            for _ in range(processes):
-                ratio, itself = duel(self._stand, trials[0], trials[1], blocks)
-                ratios.append(ratio)
-                noise.append(itself)
+            return looked_at(lambda: duel(self._stand, trials[0], trials[1], blocks))
         except KernelFault as fault:
             raise UsageError(f"expected two correct kernels, one ended {fault.status}: {fault.reason}") from None
-        return judged(ratios, noise)
 
     def aa_margin(self) -> float:
         """Noise of this task on this machine: the log2 half-width of a 95% interval of A against A.

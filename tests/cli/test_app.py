@@ -127,6 +127,7 @@ def test_doctor_names_what_is_missing_and_the_mend(cli: Cli, monkeypatch: pytest
     (tmp_path / "plain").write_text("")
     bad = cli("doctor", "--store", f"sqlite:///{tmp_path}/plain/store.db")
     assert bad.status == 1
+    assert "no compiler to ask" in bad.out
     assert "FAIL  compiler" in bad.out and "apt-get install g++" in bad.out
     assert "FAIL  store" in bad.out
     assert json.loads(cli("doctor", "--json").out)["ok"] is False
