@@ -1,5 +1,5 @@
 // task: matmul
-// expect: WRONG | SCREENED | VIOLATION | TIMING_SUSPECT
+// expect: CRASH | WRONG | SCREENED | VIOLATION | TIMING_SUSPECT
 // twin: matmul_plain
 // tries: results kept in writable data in a section that looks as if the compiler had made it (.data.rel.local.DW.ref.__gxx_personality_v0)
 #include "evoforge.h"
