@@ -77,6 +77,29 @@ def test_what_the_compiler_says_is_short_and_names_no_path(builder: Builder, tmp
     assert str(Path.home()) + "/" not in built.log
 
 
+CLEANUP = """
+struct Guard { ~Guard() { asm volatile("" ::: "memory"); } };
+extern "C" int evo_run(const evo_call* call) {
+    Guard guard;
+    ((void (*)(const void*))call->ws)(call);  // may throw, for all that the compiler knows
+    return 0;
+}
+"""
+
+
+def test_something_to_clean_up_is_no_state(builder: Builder, add_signature: Signature) -> None:
+    """The compiler leaves the pointer to the exceptions' personality writable; linked, it must not be."""
+    built = builder.build(HEAD + CLEANUP, {}, add_signature)
+    assert built.status is Status.CORRECT
+    assert not built.stateful
+    headers = subprocess.run(["readelf", "-lW", str(built.library_path)], capture_output=True, text=True, check=True)
+    sealed = next(line for line in headers.stdout.splitlines() if "GNU_RELRO" in line).split()
+    names = subprocess.run(["readelf", "-SsW", str(built.library_path)], capture_output=True, text=True, check=True)
+    pointer = next(line for line in names.stdout.splitlines() if "DW.ref.__gxx_personality_v0" in line).split()
+    start, length = int(sealed[2], 16), int(sealed[5], 16)
+    assert start <= int(pointer[1], 16) < start + length
+
+
 def test_the_screens_refuse_before_linking(builder: Builder, kernel: Callable[[str], str]) -> None:
     assert builder.build('#include "/etc/passwd"', {}, None).status is Status.SCREENED
     built = builder.build(HEAD + "__attribute__((constructor)) void f() { __builtin_trap(); }", {}, None)
