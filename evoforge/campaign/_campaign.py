@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Campaign", "check_unchanged", "read_kernel"]
 
-_RESERVE_S = 6.0  # kept for the last confirmation and the report, at most a tenth of the budget
+_RESERVE_S = 12.0  # kept for the last confirmation, the sanitizers and the report, at most a tenth of the budget
 
 
 class Campaign:

@@ -17,6 +17,7 @@ from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, MetaPro
 
 __all__ = [
     "AXES",
+    "RANKED",
     "RETRIES",
     "Draft",
     "Emitter",
@@ -35,6 +36,9 @@ AXES = ("tiling", "memory", "fusion")
 
 RETRIES = 16
 """Genomes tried before an emitter gives up on finding a kernel that was not tried yet."""
+
+RANKED = 6
+"""Drafts that are ranked, where there is a score: rendering one takes up to 20 ms, in which nothing is measured."""
 
 Genome = Mapping[str, Any]
 
@@ -173,7 +177,9 @@ class Draft:
 
 
 def first_new(name: str, drafts: Iterator[Draft | None], view: SearchView, meta_prompt: MetaPrompt) -> Proposal | None:
-    """The first of at most `RETRIES` drafts whose rendered source is not known yet, or the best by `view.score`.
+    """The first of at most `RETRIES` drafts whose rendered source is not known yet.
+
+    With `view.score` the best of the first `RANKED` of them.
 
     None in `drafts` is an attempt that found nothing. Operators and emitters of the generator
     family share one name. Of equal scores the first counts.
@@ -206,4 +212,6 @@ def first_new(name: str, drafts: Iterator[Draft | None], view: SearchView, meta_
         if view.score is None:
             return proposal
         found[candidate.id] = (view.score(draft.genome), proposal)
+        if len(found) == RANKED:
+            break
     return max(found.values(), key=lambda pair: pair[0])[1] if found else None

@@ -60,7 +60,7 @@ class TestEveryGenerator:
         view = dataclasses.replace(view_of(FILLED), score=lambda genome: float(genome["salt"]))
         proposals = [emitter(name).ask(view, prompt, np.random.default_rng(seed)) for seed in range(12)]
         salts = [proposal.candidate.genome["salt"] for proposal in proposals]  # type: ignore[union-attr, index]
-        assert np.mean(salts) > 36  # 25 would be chance
+        assert np.mean(salts) > 33  # 25 would be chance
 
     def test_it_never_repeats_what_was_tried_and_gives_up_when_all_was(
         self, name: str, view_of: Any, prompt: Any, space: Any
