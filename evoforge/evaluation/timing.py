@@ -134,13 +134,14 @@ class Stopwatch:
         little but write, is not suspected, and not seen through either. 0 too where there is no brief
         batch. For a process that was not asked before: what it has seen in one is known to it.
         """
-        return min(self._one_gap(again=False), self._one_gap(again=True))
-
-    def _one_gap(self, *, again: bool) -> float:
-        brief = self._side.brief(again=again)
-        if brief is None:
+        first = self._side.brief()
+        if first is None:
             return 0.0
-        calls, seconds, written = brief
+        # Two calls on large tensors find no cache warm the second time either.
+        again = self._side.brief(again=True) if first[0] > 2 else None
+        return min(self._gap_of(*found) for found in (first, again) if found is not None)
+
+    def _gap_of(self, calls: int, seconds: float, written: int) -> float:
         scattered_s = written / _SCATTERED_BYTES_PER_S if calls > 2 else 0.0
         spent = seconds - self._overhead_s - _WAKE_S
         more = (spent - self._call_s * calls) - (_COLD_CALL_S * calls + 2 * scattered_s if calls > 2 else 0.0)
