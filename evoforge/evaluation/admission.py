@@ -146,6 +146,8 @@ def _workload_controls(
 def _repeats(first: SharedTensors, second: SharedTensors) -> bool:
     """Whether two runs agree far beyond what the order of a sum can change."""
     for index, spec in enumerate(first.specs):
+        if np.array_equal(first.bytes_of(index), second.bytes_of(index)):
+            continue
         a, b = _values(spec, first.array(index)), _values(spec, second.array(index))
         scale = float(np.abs(a, where=np.isfinite(a), out=np.zeros_like(a)).max(initial=0.0))
         if not np.allclose(a, b, rtol=1e-2, atol=1e-2 * scale, equal_nan=True):
