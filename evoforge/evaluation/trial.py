@@ -15,12 +15,12 @@ from evoforge.evaluation.baselines import SIDES
 from evoforge.evaluation.build import Built
 from evoforge.evaluation.hotcold import SLOW_HOT, is_slow_hot, time_hot_and_cold
 from evoforge.evaluation.material import Known, Material
-from evoforge.evaluation.priority import measuring
+from evoforge.evaluation.priority import can_prioritise, measuring
 from evoforge.evaluation.runner import KernelFault
 from evoforge.evaluation.sandbox import weakest
 from evoforge.evaluation.sanitize import sanitize
 from evoforge.evaluation.stand import Stand, build_all, describe
-from evoforge.evaluation.timing import BRIEF_LOG2, Batches, Stopwatch, paired_block, significantly_below
+from evoforge.evaluation.timing import BRIEF_LOG2, WAKE_S, Batches, Stopwatch, paired_block, significantly_below
 from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput, verify
 
 __all__ = ["Trial"]
@@ -31,6 +31,7 @@ _NOBODY_CHEATS_LOG2 = -1.0  # a kernel that takes twice the baseline's time is n
 _TRIAL_TIMING_S = 2.0
 _SHORT_S = 0.05
 _GAP_PROCESSES = 9
+_SLOW_WAKE_S = 0.1  # 40 ms were seen
 Watches = dict[str, dict[str, Stopwatch]]
 """Per workload, the stopwatches of ``candidate`` and of the sides that it is timed beside."""
 
@@ -265,7 +266,7 @@ class Trial:
         else:
             runner = stack.enter_context(stand.timed_runner(built, material))
             batches = SampledBatches(runner, material, tolerance, stand.rng, limit_s=limit_s)
-        watch = Stopwatch(batches, stand.rng)
+        watch = Stopwatch(batches, stand.rng, wake_s=_wake_s(built))
         watch.calibrate()
         return watch
 
@@ -347,6 +348,13 @@ class Trial:
             yield
         finally:
             self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - began
+
+
+def _wake_s(built: Built) -> float:
+    """What waking a kernel's threads may cost: without real-time priority two of them may share a core at first."""
+    assert built.object_path is not None
+    threaded = b"GOMP_" in built.object_path.read_bytes()
+    return _SLOW_WAKE_S if threaded and not can_prioritise() else WAKE_S
 
 
 def _gap(watches: Watches) -> float:
