@@ -146,19 +146,9 @@ def draw_unseen(worker: ReferenceWorker, material: Material, tolerance: Toleranc
         WorkerError: the reference process died.
     """
     if material.constants is not None:
-        weights = _seed(rng)
-        inputs = worker.inputs(material.name, _seed(rng))
-        constants = worker.constants(material.name, weights)
-        try:
-            known = Known(inputs, worker.reference(material.name, inputs, weights), "given", constants)
-            if known.finite and _accepts_itself(worker, material.name, known, tolerance, weights):
-                return known
-        except WorkerError:
-            raise
-        except EvoforgeError:  # the reference raises under such weights, which is an answer
-            pass
-        inputs.close()
-        constants.close()
+        known = _under_other_weights(worker, material, tolerance, rng)
+        if known is not None:
+            return known
     return draw_known(worker, material.name, rng)
 
 
@@ -178,6 +168,27 @@ def know_ring(worker: ReferenceWorker, material: Material) -> None:
         return
     for index, filler in enumerate(material.fillers, 2):
         material.answers[index] = worker.reference(material.name, filler)
+
+
+def _under_other_weights(
+    worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator
+) -> Known | None:
+    """A set and weights, both fresh, or None where the task itself fails under such weights."""
+    weights = _seed(rng)
+    inputs, constants = worker.inputs(material.name, _seed(rng)), worker.constants(material.name, weights)
+    try:
+        reference = worker.reference(material.name, inputs, weights)
+    except WorkerError:
+        raise
+    except EvoforgeError:  # the reference raises on such data, which is an answer
+        inputs.close()
+        constants.close()
+        return None
+    known = Known(inputs, reference, "given", constants)
+    if known.finite and _accepts_itself(worker, material.name, known, tolerance, weights):
+        return known
+    known.close()
+    return None
 
 
 def lengthen_ring(material: Material, count: int) -> None:

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 BRIEF_LOG2 = 0.32
-"""25%: the median of several processes of an honest kernel stays within 5% (docs/judging.md)."""
+"""25%, asked of the median over several processes: honest medians were seen within 5% (experiments/LOG.md)."""
 
 _BATCH_S = 0.010
 WAKE_S = 300e-6
