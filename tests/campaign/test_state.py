@@ -1,0 +1,33 @@
+"""What a search remembers: the archive follows every verdict."""
+
+from __future__ import annotations
+
+import pytest
+
+from evoforge.campaign._state import State
+from evoforge.core import Block, Candidate, Evaluation, Kind, Status, WorkloadTiming
+from evoforge.emitters import Proposal
+
+
+def _measured(candidate: Candidate, log2_speedup: float, kind: Kind) -> Evaluation:
+    blocks = tuple(Block(process, 1.0, eager_ms=2.0**log2_speedup) for process in range(5))
+    timings = (WorkloadTiming("default", "eager", blocks),)
+    return Evaluation(candidate.id, {}, "task", "target", Status.CORRECT, kind, timings=timings, cell=(1, 2, 3))
+
+
+@pytest.mark.parametrize("status", [Status.OUT_OF_BOUNDS, Status.WRONG])
+def test_a_champion_that_fails_its_last_measurement_makes_room_for_the_next(status: Status) -> None:
+    state = State(None)
+    best, next_best = (Candidate("cpp", text) for text in ("// best", "// next"))
+    for ticket, (candidate, height) in enumerate([(next_best, 0.5), (best, 1.0)]):
+        state.propose(ticket, Proposal(candidate, operator="sample", emitter="sample"))
+        for kind in (Kind.TRIAL, Kind.CONFIRM):
+            state.note(_measured(candidate, height, kind))
+    state.settle()
+    assert (champion := state.archive.best()) is not None and champion.candidate == best.id
+    state.note(_measured(best, 1.0, Kind.BENCH))  # a bench that went well changes nothing
+    state.settle()
+    assert (champion := state.archive.best()) is not None and champion.candidate == best.id
+    state.note(Evaluation(best.id, {}, "task", "target", status, Kind.BENCH))
+    state.settle()
+    assert (champion := state.archive.best()) is not None and champion.candidate == next_best.id
