@@ -16,7 +16,7 @@ from evoforge.archives import DISQUALIFYING
 from evoforge.campaign._budget import Clock
 from evoforge.campaign._events import Narrator
 from evoforge.campaign._measure import Measurer
-from evoforge.campaign._state import State, point
+from evoforge.campaign._state import Point, State, point
 from evoforge.core import AddStatus, Candidate, Cell, Evaluation, MetaPrompt, Params, Status
 from evoforge.emitters import Arm, Bandit, Emitter, Outcome, Proposal, Ranker, SearchView, Space, arms_of
 from evoforge.errors import ParameterError
@@ -62,6 +62,7 @@ class Loop:
     report: Evaluation | None = None
     _placed: dict[Cell, AddStatus] = field(default_factory=dict)
     _exhausted: set[str] = field(default_factory=set)
+    _just_confirmed: set[Point] = field(default_factory=set)
 
     def run(self, seeds: Sequence[Candidate]) -> str:
         """Judges the seeds, then searches until something says stop; returns that reason."""
@@ -76,6 +77,7 @@ class Loop:
             if not batch and not deeper:
                 return "no generator" if self.space is None else "space exhausted"
             self._round(batch)
+            self._doubt()
         return reason
 
     def _imported(self, candidate: Candidate) -> tuple[int, Proposal]:
@@ -313,6 +315,16 @@ class Loop:
                 rivals = close and (incumbent is None or incumbent.candidate != row.candidate)
                 self._duel(ticket, cell, row, rows, _MAX_CONFIRMATIONS if rivals else 1)
 
+    def _doubt(self) -> None:
+        """Measures the best elite again, some other time: a storm may have struck its baseline all along."""
+        best = self.state.archive.best()
+        if best is not None and not self.clock.stop_reason(self.state.spent):
+            at = point(best.candidate, best.params)
+            if at not in self._just_confirmed and len(self.state.confirmations[at]) < _MAX_CONFIRMATIONS:
+                self._phase("confirming the best")
+                self._confirm_once(self.state.tickets[best.candidate], at, [])
+        self._just_confirmed.clear()
+
     def _duel(self, ticket: int, cell: Cell, row: Evaluation, rows: list[Evaluation], most: int) -> None:
         """Measures the challenger, and both again while their intervals overlap, at most `most` times each."""
         challenger = point(row.candidate, row.params)
@@ -330,7 +342,7 @@ class Loop:
             for at in short:
                 self._confirm_once(ticket, at, rows)
 
-    def _confirm_once(self, ticket: int, at: tuple[str, tuple[tuple[str, int], ...]], rows: list[Evaluation]) -> None:
+    def _confirm_once(self, ticket: int, at: Point, rows: list[Evaluation]) -> None:
         """One confirmation and what it does to the archive, in one transaction."""
         candidate, trial, best = self.state.candidates[at[0]], self.state.trials.get(at), self.state.archive.best()
         far = best is not None and trial is not None and (trial.objective or 0.0) < best.objective - _CLOSE
@@ -339,6 +351,7 @@ class Loop:
             evaluation = replace(evaluation, cell=trial.cell)
         before = {elite.cell: elite for elite in self.state.archive}
         self.state.note(evaluation)
+        self._just_confirmed.add(at)
         self.clock.recorded_s += sum(evaluation.seconds.values())
         changes = self.state.settle()
         placements = [

@@ -62,7 +62,7 @@ def prepare(
 ) -> tuple[Target, Judge, Setup]:
     """Opens the judge and finds out what the search stands on.
 
-    Cheap things first, and the first kernel is shown while torch.compile still works. A set-up that
+    Cheap things first: the first kernel is shown before torch.compile has the machine. A set-up that
     is `known` (resume, replay) is taken as it is, baselines and bounds included.
 
     Raises:
@@ -83,6 +83,7 @@ def prepare(
         raise UnsupportedError(setup.uncovered)
     if known is None or known.baseline is None:
         _show_first(judge, setup, target, config, narrator)
+        judge.start_compiling()
         _admit(judge, row, narrator)
     narrator.tell("phase", text="waiting for torch.compile")
     state = judge.wait_compiled(600.0)

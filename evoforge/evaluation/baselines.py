@@ -60,7 +60,7 @@ class Baselines:
             self._hand_over(side, name)
 
     def compiled_state(self) -> str:
-        """``compiling``, ``ready`` or ``failed: reason``."""
+        """``waiting`` to be prepared, ``compiling``, ``ready`` or ``failed: reason``."""
         return self.wait_compiled(0.0)
 
     def wait_compiled(self, timeout_s: float) -> str:
@@ -68,7 +68,7 @@ class Baselines:
         if self._failed:
             return f"failed: {self._failed}"
         if "compiled" not in self._workers:
-            return "compiling"
+            return "waiting"
         try:
             done = self._workers["compiled"].ready(timeout_s)
         except WorkerError as error:

@@ -98,7 +98,7 @@ class Judge:
         self._stand.materials.clear()
 
     def open(self) -> None:
-        """Starts reference and baselines, draws the secret inputs; compiling goes on in the background.
+        """Starts reference and eager, draws the secret inputs.
 
         Raises:
             TaskError: the task cannot be run.
@@ -118,7 +118,6 @@ class Judge:
             for name, material in self._stand.materials.items():
                 material.eager_s = self._baselines.stopwatch("eager", name).call_s
             tools.join()
-        self._baselines.prepare("compiled", self._stand.materials)
 
     @property
     def signatures(self) -> dict[str, Signature]:
@@ -165,16 +164,24 @@ class Judge:
     def baseline(self, sides: Mapping[str, str]) -> None:
         self._stand.baseline = dict(sides)
 
+    def start_compiling(self) -> None:
+        """Lets torch.compile work in the background from now on; it disturbs what is timed meanwhile."""
+        if self.compiled_state() == "waiting":
+            self._baselines.prepare("compiled", self._stand.materials)
+
     def compiled_state(self) -> str:
-        """``compiling``, ``ready`` or ``failed: reason``."""
+        """``waiting`` to be started, ``compiling``, ``ready`` or ``failed: reason``."""
         return self._baselines.compiled_state()
 
     def wait_compiled(self, timeout_s: float) -> str:
         """`compiled_state` after at most `timeout_s`; the pools of secret inputs grow meanwhile.
 
+        Starts compiling unless that was done.
+
         Raises:
             WorkerError: the reference process died.
         """
+        self.start_compiling()
         self._widen_pools()
         return self._baselines.wait_compiled(timeout_s)
 

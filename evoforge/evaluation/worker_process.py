@@ -71,6 +71,8 @@ def child_environment(side: str, threads: int, isa: str) -> dict[str, str]:
     if side == "reference":
         # Its large double-precision temporaries are not timed against anything; huge pages make them cheap.
         environment["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
+        # It works while torch.compile does: threads that spin would take both ten times as long.
+        environment["OMP_WAIT_POLICY"] = "PASSIVE"
     if isa in _ATEN_ISA:
         environment["ATEN_CPU_CAPABILITY"] = _ATEN_ISA[isa]
     return environment
