@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from evoforge.errors import ConfigError, UnsupportedError
+from evoforge.emitters import MODEL_EMITTERS
+from evoforge.errors import ConfigError
 
-__all__ = ["Budget", "CampaignConfig", "CampaignFile", "load_config"]
+__all__ = ["Budget", "CampaignConfig", "CampaignFile", "ModelConfig", "load_config"]
 
 
 class _Model(BaseModel):
@@ -19,11 +20,17 @@ class _Model(BaseModel):
 
 
 class Budget(_Model):
-    """What may be spent; the first limit reached stops. None: no limit. `usd` 0 forbids paid calls."""
+    """What may be spent; the first limit reached stops. None: no limit. `usd` 0 forbids paid calls.
+
+    `evals` 0 prepares a campaign and searches nothing: for those who answer tickets themselves.
+    `tokens` and `calls` bound what models take.
+    """
 
     minutes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    evals: int | None = Field(default=None, gt=0)
+    evals: int | None = Field(default=None, ge=0)
     usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    tokens: int | None = Field(default=None, gt=0)
+    calls: int | None = Field(default=None, gt=0)
 
 
 class _MetaPrompts(_Model):
@@ -43,6 +50,28 @@ class _Judge(_Model):
     sandbox: Literal["strict", "basic", "none"] = "basic"
 
 
+class _Send(_Model):
+    """What may leave the machine."""
+
+    task: bool = True
+    kernels: bool = True
+    hardware: bool = True
+
+
+class ModelConfig(_Model):
+    """A model as `evoforge.llm.ModelSpec` takes it; the key itself is never written down."""
+
+    model: str
+    api_base: str | None = None
+    api_key_env: str | None = None
+    usd_per_mtok_in: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    usd_per_mtok_cached: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    usd_per_mtok_out: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    max_tokens: int = Field(default=8192, ge=1)
+    timeout_s: float = Field(default=120.0, gt=0, allow_inf_nan=False)
+    temperature: float = Field(default=0.7, ge=0, le=2)
+
+
 def _is_name(name: str | None) -> str | None:
     if name is not None and (not name.strip() or name.startswith("-") or not name.isprintable()):
         raise ValueError("a name has printable characters and does not begin with '-'")
@@ -56,7 +85,10 @@ class _Common(_Model):
     baseline: Literal["best", "eager", "compiled"] = "best"
     budget: Budget = Budget(minutes=3)
     from_: tuple[str, ...] = Field(default=(), alias="from")
-    emitters: tuple[str, ...] = ("generator",)
+    emitters: tuple[str, ...] | None = None
+    models: tuple[ModelConfig, ...] = ()
+    send: _Send = _Send()
+    prompt_tokens: int = Field(default=24000, ge=2000)
     meta_prompts: _MetaPrompts = _MetaPrompts()
     archive: _Archive = _Archive()
     tuning: _Tuning = _Tuning()
@@ -65,6 +97,17 @@ class _Common(_Model):
     workers: int = Field(default=4, ge=1, le=64)
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @property
+    def with_generator(self) -> bool:
+        return self.emitters is None or "generator" in self.emitters
+
+    @property
+    def asking(self) -> tuple[str, ...]:
+        """The emitters that ask models: those named, or all where there are models and none is named."""
+        if self.emitters is None:
+            return MODEL_EMITTERS if self.models else ()
+        return tuple(name for name in self.emitters if name != "generator")
 
 
 class CampaignConfig(_Common):
@@ -91,7 +134,6 @@ class CampaignFile(_Common):
     inputs: tuple[str, ...] = ()
     targets: tuple[str, ...] = Field(default=("cpu",), min_length=1)
     languages: tuple[str, ...] = Field(default=("cpp",), min_length=1)
-    models: tuple[Mapping[str, Any], ...] = ()
 
 
 def load_config(path: str | Path) -> list[CampaignConfig]:
@@ -118,12 +160,8 @@ def load_config(path: str | Path) -> list[CampaignConfig]:
         file = CampaignFile.model_validate(data)
     except ValidationError as error:
         raise ConfigError(f"{path}: {_explain(error)}") from error
-    if file.models:
-        raise UnsupportedError(
-            f"{path}: 'models' is not covered by this version; remove it to search with the generator"
-        )
     combinations = [(t, g, lang) for t in file.tasks for g in file.targets for lang in file.languages]
-    common = file.model_dump(by_alias=True, exclude={"name", "tasks", "targets", "languages", "models", "from_"})
+    common = file.model_dump(by_alias=True, exclude={"name", "tasks", "targets", "languages", "from_"})
     common["from"] = tuple(str(path.parent / kernel) for kernel in file.from_)
     configs = []
     for task, target, language in combinations:
@@ -146,6 +184,8 @@ _KEYS: dict[tuple[str, ...], type[BaseModel]] = {
     ("archive",): _Archive,
     ("tuning",): _Tuning,
     ("judge",): _Judge,
+    ("send",): _Send,
+    ("models",): ModelConfig,
 }
 
 
@@ -154,7 +194,7 @@ def _explain(error: ValidationError) -> str:
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] != "extra_forbidden":
         return f"key '{where}': {first['msg'].lower()}, got {first.get('input')!r}"
-    model = _KEYS[tuple(str(part) for part in first["loc"][:-1])]
+    model = _KEYS[tuple(part for part in first["loc"][:-1] if isinstance(part, str))]
     known = [field.alias or name for name, field in model.model_fields.items()]
     near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(known)}"

@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 from evoforge.archives.descriptor import Descriptor
 from evoforge.campaign._budget import Clock
 from evoforge.campaign._events import Narrator, Observer
+from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._loop import Loop
 from evoforge.campaign._measure import Live, Measurer, Recorded
+from evoforge.campaign._models import check_models, desk_of, leaves
 from evoforge.campaign._prepare import Ground, prepare
 from evoforge.campaign._result import Result, summarise
 from evoforge.campaign._setup import Setup
 from evoforge.campaign._state import State
+from evoforge.campaign._told import told_of
 from evoforge.config import CampaignConfig
-from evoforge.core import PROTOCOL_VERSION, Candidate, Evaluation, Kind, Target
-from evoforge.emitters import Bandit, Proposal, generator_emitters
+from evoforge.core import PROTOCOL_VERSION, Call, Candidate, Evaluation, Kind, Target
+from evoforge.emitters import Bandit, Proposal, Selection, generator_emitters, model_emitters
 from evoforge.errors import (
     EnvironmentChangedError,
     MissingToolError,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Campaign", "check_unchanged", "read_kernel"]
 
+_USD_PER_S = 1e-4  # what a second of this machine is worth where the budget does not say
 _RESERVE_S = 12.0  # kept for the last confirmation, the sanitizers and the report, at most a tenth of the budget
 
 
@@ -66,16 +70,15 @@ class Campaign:
 
         Raises:
             UsageError: a task, target, kernel or name that cannot be used.
-            UnsupportedError: a language, emitter or target that this version does not cover.
+            ConfigError: emitters, models and budget that do not go together.
+            UnsupportedError: a language or target that this version does not cover.
             StoreError: the store cannot be opened.
         """
         task = load_task(config.task, config.set, config.inputs)
         target = resolve_target(config.target)
         if config.language != "cpp":
             raise UnsupportedError(f"expected language cpp, got {config.language!r}; other languages come later")
-        unknown = sorted(set(config.emitters) - {"generator"})
-        if unknown:
-            raise UnsupportedError(f"expected emitters of 'generator', got {', '.join(unknown)}; remove them")
+        check_models(config)
         descriptor = Descriptor(config.archive.axes)
         seeds = [read_kernel(path) for path in config.from_]
         store = open_store(store_url)
@@ -140,28 +143,11 @@ class Campaign:
         ground = Ground.of(setup, target)
         cells = None if ground.reachable is None else sorted(ground.reachable)
         self._keep(setup, reachable=cells)
-        state = State(ground.reachable)
-        pool = PromptPool.default(self.config.language)
-        for prompt in pool.active():
-            self.store.add_meta_prompt(self.name, prompt)
-        loop = Loop(
-            campaign=self.name,
-            store=self.store,
-            state=state,
-            measurer=self._measurer(judge, target),
-            narrator=narrator,
-            clock=clock,
-            space=ground.space,
-            emitters=generator_emitters(),
-            bandit=Bandit(pool.ancestors),
-            prompts=pool.active(),
-            seed=self.config.seed,
-            workers=self.config.workers,
-            trials=self.config.tuning.trials,
-            lead=setup.lead,
-        )
+        loop = self._loop(judge, target, setup, ground, narrator, clock, stack)
         self._restore(loop)
-        if setup.at_bound:
+        if self.config.budget.evals == 0:
+            reason = "prepared"
+        elif setup.at_bound:
             reason = "at_bound"
             self._keep(setup := setup.with_notice(setup.nothing_to_gain), reachable=cells)
         else:
@@ -169,6 +155,49 @@ class Campaign:
             loop.finish()
         busy_s = judge.busy_seconds if judge else None
         return summarise(self, loop, setup, reason, narrator.elapsed_s, busy_s)
+
+    def _loop(
+        self, judge: Judge | None, target: Target, setup: Setup, ground: Ground, narrator: Narrator, clock: Clock,
+        stack: ExitStack,
+    ) -> Loop:  # fmt: skip
+        """The search as it stood when nothing was proposed yet."""
+        config, budget = self.config, self.config.budget
+        pool = self.pool()
+        for prompt in pool:
+            self.store.add_meta_prompt(self.name, prompt)
+        # What a dollar and a second are worth: a budget of both is spent on both.
+        usd_per_s = budget.usd / (60 * budget.minutes) if budget.usd and budget.minutes else _USD_PER_S
+        desk = desk_of(self.name, config, self.store, self._replay, self._extend) if config.asking else None
+        if desk is not None:
+            stack.callback(desk.close)
+            if notice := leaves(config):
+                narrator.tell("notice", text=notice)
+        selection = Selection()
+        return Loop(
+            campaign=self.name,
+            store=self.store,
+            state=State(ground.reachable),
+            measurer=self._measurer(judge, target),
+            narrator=narrator,
+            clock=clock,
+            space=ground.space,
+            emitters=generator_emitters(selection) if config.with_generator else (),
+            bandit=Bandit(pool.ancestors, usd_per_s=usd_per_s),
+            pool=pool,
+            evolution=Evolution(config.meta_prompts.evolve_every, config.seed, usd_per_s),
+            seed=config.seed,
+            workers=config.workers,
+            trials=config.tuning.trials,
+            lead=setup.lead,
+            told=told_of(self.row.task, target, config.language, setup) if desk else None,
+            writers=model_emitters(config.asking, selection) if desk else (),
+            desk=desk,
+        )
+
+    def pool(self) -> PromptPool:
+        """The meta-prompts that this campaign has stored, evolved ones included; at first the seeds that ship."""
+        stored = [row.meta_prompt for row in self.store.meta_prompts(self.name)]
+        return PromptPool(stored) if stored else PromptPool.default(self.config.language)
 
     def _clock(self) -> Clock:
         budget = self.config.budget
@@ -210,8 +239,8 @@ class Campaign:
     def _seeds(self, ground: Ground, loop: Loop) -> list[Candidate]:
         """The user's own kernels, then the plain schedule that shows that something works."""
         seeds = [Candidate(self.config.language, source) for source in self.row.setup.get("seeds", [])]
-        if ground.space is not None:
-            seeds.append(ground.first_kernel(self.config.seed, loop.prompts[0].ref))
+        if ground.space is not None and self.config.with_generator:
+            seeds.append(ground.first_kernel(self.config.seed, loop.pool.active()[0].ref))
         return seeds
 
     def _restore(self, loop: Loop) -> None:
@@ -220,6 +249,9 @@ class Campaign:
         for stored_row in self.store.evaluations(campaign=self.name):
             rows[stored_row.ticket].append(stored_row.evaluation)
         candidates = {candidate.id: candidate for candidate in self.store.candidates(self.name)}
+        calls: dict[int | None, list[Call]] = defaultdict(list)
+        for paid in self.store.calls(self.name):
+            calls[paid.call.ticket].append(paid.call)
         for stored in self.store.proposals(self.name):
             cells = {elite.candidate: elite.cell for elite in loop.state.archive}
             proposal = Proposal(
@@ -229,13 +261,18 @@ class Campaign:
                 meta_prompt=stored.meta_prompt,
                 parent_cells=tuple(cells[parent] for parent in stored.parents if parent in cells),
                 target_cell=stored.target_cell,
+                cost_usd=sum(call.usd for call in calls.pop(stored.ticket, [])),
             )
             loop.replay(stored.ticket, proposal, rows[stored.ticket])
         for row in rows[None]:  # benches and reports: what failed in one is no elite
             loop.state.note(row)
         loop.state.settle()
-        last = self.store.last_ticket(self.name)
-        loop.next_ticket = 0 if last is None else last + 1
+        for ticket, useless in calls.items():
+            if ticket is not None:
+                loop.forfeit(ticket, useless[-1])
+        loop.evolution.caught_up()
+        last = max((ticket for ticket in (self.store.last_ticket(self.name), *calls) if ticket is not None), default=-1)
+        loop.next_ticket = last + 1
 
 
 def read_kernel(path: str) -> Candidate:

@@ -14,12 +14,17 @@ import numpy as np
 
 from evoforge.archives import DISQUALIFYING
 from evoforge.campaign._budget import Clock
+from evoforge.campaign._desk import Answered, Desk
 from evoforge.campaign._events import Narrator
 from evoforge.campaign._measure import Measurer
 from evoforge.campaign._state import Point, State, point
-from evoforge.core import AddStatus, Candidate, Cell, Evaluation, MetaPrompt, Params, Status
-from evoforge.emitters import Arm, Bandit, Emitter, Outcome, Proposal, Ranker, SearchView, Space, arms_of
+from evoforge.campaign._evolution import Evolution
+from evoforge.core import AddStatus, Call, Candidate, Cell, Evaluation, MetaPrompt, Params, Status
+from evoforge.emitters import (
+    Arm, Bandit, Emitter, ModelEmitter, Outcome, Proposal, Ranker, SearchView, Space, arms_of,
+)  # fmt: skip
 from evoforge.errors import ParameterError
+from evoforge.prompts import PromptPool, TaskBrief
 from evoforge.storage import Placement, Store
 from evoforge.tuning import Tuner
 
@@ -40,8 +45,9 @@ _ATTEMPTS = 64  # asks of a round that may find nothing before the space counts 
 class Loop:
     """One run of a search over what is already in `state`.
 
-    `lead` maps eager and compiled to log2(side / baseline): what to add to an objective to get the
-    speed-up over that side (None: that side was not timed).
+    `emitters` write kernels themselves, `writers` what `desk` asks models; `told` is what these are told
+    of the task. `lead` maps eager and compiled to log2(side / baseline): what to add to an objective to
+    get the speed-up over that side (None: that side was not timed).
     """
 
     campaign: str
@@ -53,11 +59,15 @@ class Loop:
     space: Space | None
     emitters: Sequence[Emitter]
     bandit: Bandit
-    prompts: Sequence[MetaPrompt]
+    pool: PromptPool
+    evolution: Evolution
     seed: int
     workers: int
     trials: int
     lead: Mapping[str, float | None]
+    told: TaskBrief | None = None
+    writers: Sequence[ModelEmitter] = ()
+    desk: Desk | None = None
     next_ticket: int = 0
     report: Evaluation | None = None
     _placed: dict[Cell, AddStatus] = field(default_factory=dict)
@@ -73,12 +83,21 @@ class Loop:
             self._round([self._imported(seed) for seed in fresh[start : start + self.workers]])
         while not (reason := self.clock.stop_reason(self.state.spent)):
             deeper = self._deepen()
-            batch = self._ask() if self.space is not None else []
-            if not batch and not deeper:
-                return "no generator" if self.space is None else "space exhausted"
+            # What was asked in the round before; models work while the round is judged.
+            answered = self.desk.collect() if self.desk else []
+            batch = self._ask()
+            if not batch and not deeper and not answered and not (self.desk and self.desk.out):
+                return self._nothing_left()
             self._round(batch)
+            self._round([pair for one in answered if (pair := self._answer(one)) is not None])
             self._doubt()
+            self._evolve()
         return reason
+
+    def _nothing_left(self) -> str:
+        if self.desk and self.desk.spent:
+            return f"models: {self.desk.spent}"
+        return "no generator" if self.space is None and not self.desk else "space exhausted"
 
     def _imported(self, candidate: Candidate) -> tuple[int, Proposal]:
         return self._ticket(), Proposal(candidate, operator=candidate.operator, emitter=candidate.operator)
@@ -88,27 +107,38 @@ class Loop:
         return self.next_ticket - 1
 
     def _ask(self) -> list[tuple[int, Proposal]]:
-        """Up to `workers` proposals, all from the same snapshot."""
+        """Up to `workers` proposals and questions to models, all from the same snapshot."""
         batch: list[tuple[int, Proposal]] = []
+        asked = 0
         view = self._view()
         tried = set(view.tried)
         attempts = dict(view.attempts)
         measured = self.state.measured()
         ranker = Ranker.fit(measured) if len(measured) >= _ENOUGH else None
         for _ in range(_ATTEMPTS):
-            if len(batch) == self.workers:
+            if len(batch) + asked == self.workers:
                 break
             ticket = self._ticket()
             rng = np.random.default_rng([self.seed, ticket])
-            now = replace(view, tried=tried, attempts=attempts)
+            now = replace(view, tried=tried, attempts=attempts, asked=self.desk.out if self.desk else frozenset())
             if ranker is not None and rng.random() >= _UNRANKED:
                 now = replace(now, score=ranker.score)
             if len(batch) % 2 and self.clock.progress(self.state.spent) >= _BREADTH:
                 now = self._summit(now)
-            arm = self.bandit.choose(self._arms(now, first=not batch), ticket, rng)
-            emitter = next(item for item in self.emitters if item.name == arm.emitter)
-            prompt = next(item for item in self.prompts if item.ref == arm.meta_prompt)
-            proposal = emitter.ask(now, prompt, rng)
+            arms = self._arms(now, first=not batch)
+            if not arms:
+                break
+            arm = self.bandit.choose(arms, ticket, rng)
+            prompt = self.pool[arm.meta_prompt]
+            if arm.model is not None and self.desk is not None:
+                assignment = next(one for one in self.writers if one.name == arm.emitter).assign(now, prompt, rng)
+                if assignment is None:
+                    self.bandit.forget(ticket)
+                    continue
+                self.desk.submit(ticket, assignment, prompt, arm.model)
+                asked += 1
+                continue
+            proposal = next(one for one in self.emitters if one.name == arm.emitter).ask(now, prompt, rng)
             if proposal is None or self.state.gate.twin(proposal.candidate):
                 self.bandit.forget(ticket)
                 continue
@@ -128,14 +158,43 @@ class Loop:
 
     def _arms(self, view: SearchView, *, first: bool) -> list[Arm]:
         """What may be pulled. While the map is drawn, all but the first of a round aim at empty cells."""
-        arms = arms_of(self.emitters, self.prompts, view)
+        models = self.desk.models if self.desk else ()
+        emitters = self.emitters if self.space is not None else ()
+        arms = arms_of([*emitters, *self.writers], self.pool.active(), view, models)
         empty = view.reachable - view.elites.keys()
         if first or not empty or self.clock.progress(self.state.spent) >= _BREADTH:
             return arms
-        return [arm for arm in arms if arm.emitter == "aim"] or arms
+        return [arm for arm in arms if arm.emitter == "aim" or arm.model is not None] or arms
+
+    def _answer(self, answered: Answered) -> tuple[int, Proposal] | None:
+        """A model's proposal; a useless reply, or a text that is known, costs and teaches all the same."""
+        arm = Arm(answered.assignment.emitter, answered.meta_prompt, answered.model)
+        reason = answered.reason
+        if answered.proposal is not None:
+            twin = self.state.gate.twin(answered.proposal.candidate)
+            if twin is None:
+                return answered.ticket, answered.proposal
+            reason = f"the same text as candidate {twin.candidate[:12]}"
+        self._waste(answered.ticket, arm, answered.usd)
+        self.narrator.tell("useless", text=reason, model=answered.model, operator=arm.emitter, usd=answered.usd)
+        return None
+
+    def _waste(self, ticket: int, arm: Arm, usd: float) -> None:
+        self.bandit.waste(ticket, arm, usd)
+        self.pool.credit(arm.meta_prompt, gain=0.0, cost_s=0.0, usd=usd, valid=False)
+        self.evolution.told += 1
+
+    def forfeit(self, ticket: int, call: Call) -> None:
+        """Learns a stored call that led to no candidate (resume)."""
+        self._waste(ticket, Arm(call.purpose, call.meta_prompt or "", call.model), call.usd)
+
+    def _evolve(self) -> None:
+        """A new meta-prompt every so many outcomes."""
+        for prompt in self.evolution.due(self.pool, self.desk):
+            self.store.add_meta_prompt(self.campaign, prompt)
+            self.narrator.tell("meta_prompt", ref=prompt.ref, parents=prompt.parents)
 
     def _view(self) -> SearchView:
-        assert self.space is not None
         elites = {elite.cell: (elite, self.state.candidates[elite.candidate]) for elite in self.state.archive}
         return SearchView(
             space=self.space,
@@ -143,6 +202,8 @@ class Loop:
             reachable=self.state.archive.reachable,
             tried=self.state.gate.ids,
             attempts=dict(self.state.attempts),
+            task=self.told,
+            memory=self.state,
         )
 
     def _round(self, batch: Sequence[tuple[int, Proposal]]) -> None:
@@ -180,12 +241,17 @@ class Loop:
             self._confirm(ticket, candidate, rows)
         gain = self.state.archive.qd_score - before
         self._learn(self.state.outcome(proposal, ticket, rows, gain, self._placed))
+        self._progress("searching")
 
     def _learn(self, outcome: Outcome) -> None:
         self.bandit.tell(outcome)
-        for emitter in self.emitters:
+        proposal = outcome.proposal
+        self.pool.credit(
+            proposal.meta_prompt, gain=outcome.gain, cost_s=outcome.cost_s, usd=outcome.cost_usd, valid=outcome.valid
+        )
+        self.evolution.told += 1
+        for emitter in (*self.emitters, *self.writers):
             emitter.tell(outcome)
-        self._progress("searching")
 
     def _duplicate(self, ticket: int, proposal: Proposal, params: Params, rows: list[Evaluation]) -> Evaluation | None:
         """The free verdict on a text that compiles to what another candidate compiled to."""
@@ -384,10 +450,7 @@ class Loop:
                 if elite.candidate == proposal.candidate.id:
                     placed[cell] = status
         gain = self.state.archive.qd_score - before
-        outcome = self.state.outcome(proposal, ticket, rows, gain, placed)
-        self.bandit.tell(outcome)
-        for emitter in self.emitters:
-            emitter.tell(outcome)
+        self._learn(self.state.outcome(proposal, ticket, rows, gain, placed))
 
     def finish(self) -> None:
         """Measures the best elite once more beside eager and compiled, for the report; the next best if it fails."""

@@ -13,6 +13,7 @@ from evoforge.campaign._queries import hot_and_cold
 from evoforge.campaign._setup import Setup
 from evoforge.campaign._state import point
 from evoforge.core import Elite
+from evoforge.llm import Totals
 
 if TYPE_CHECKING:
     from evoforge.campaign._campaign import Campaign
@@ -46,7 +47,8 @@ class Best:
 @dataclass(frozen=True)
 class Result:
     """The last word of `run`. `split` maps a stage to its seconds; `idle` is the share of wall time
-    in which no compile, kernel, reference or baseline process ran."""
+    in which no compile, kernel, reference or baseline process ran. `models` sums what models took: calls,
+    tokens (cached ones apart), seconds, dollars that may have been spent unseen; empty without models."""
 
     campaign: str
     task: str
@@ -62,11 +64,14 @@ class Result:
     filled: int = 0
     reachable: int = 0
     split: Mapping[str, float] = field(default_factory=dict)
+    models: Mapping[str, float] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        """0 with at least one elite, else 1."""
+        """0 with at least one elite, or where only preparing was asked for; else 1."""
+        if self.stop_reason == "prepared":
+            return 0
         return 0 if self.best is not None and self.stop_reason != "at_bound" else 1
 
     def to_json(self) -> dict[str, Any]:
@@ -84,6 +89,12 @@ def summarise(campaign: Campaign, loop: Loop, setup: Setup, reason: str, run_s: 
     if busy_s is not None:
         split["idle"] = max(run_s - busy_s, 0.0)
         split["idle_share"] = split["idle"] / run_s if run_s else 0.0
+    spent = Totals.of(row.call for row in campaign.store.calls(campaign.name))
+    models = {
+        "calls": spent.calls, "requests": spent.requests, "prompt_tokens": spent.usage.prompt_tokens,
+        "cached_tokens": spent.usage.cached_tokens, "completion_tokens": spent.usage.completion_tokens,
+        "seconds": spent.seconds, "unsure_usd": spent.unsure_usd,
+    } if spent.calls else {}  # fmt: skip
     return Result(
         campaign=campaign.name,
         task=campaign.row.task.name,
@@ -93,7 +104,8 @@ def summarise(campaign: Campaign, loop: Loop, setup: Setup, reason: str, run_s: 
         coverage=archive.coverage,
         qd_score=archive.qd_score,
         wall_s=campaign.row.wall_s + run_s,
-        usd=0.0,
+        usd=spent.usd,
+        models=models,
         stop_reason=reason,
         best=_best(loop, best) if best else None,
         filled=len(archive),

@@ -36,12 +36,17 @@ class State:
         self.confirmations: dict[Point, list[Evaluation]] = defaultdict(list)
         self.claims: dict[Point, Elite] = {}
         self.attempts: Counter[Cell] = Counter()
+        self._children: dict[str, list[str]] = defaultdict(list)
+        self._latest: dict[str, Evaluation] = {}
         self.spent = 0
         self.correct = 0
 
     def propose(self, ticket: int, proposal: Proposal) -> None:
         candidate = proposal.candidate
         self.gate.add(candidate)
+        if candidate.id not in self.candidates:
+            for parent in dict.fromkeys(candidate.parents):
+                self._children[parent].append(candidate.id)
         self.candidates.setdefault(candidate.id, candidate)
         self.tickets.setdefault(candidate.id, ticket)
         if proposal.target_cell is not None:
@@ -55,6 +60,7 @@ class State:
             self.correct += evaluation.status is Status.CORRECT
             if evaluation.status is not Status.DUPLICATE:
                 self.trials.setdefault(at, evaluation)
+                self._latest[evaluation.candidate] = evaluation
         elif evaluation.kind is Kind.CONFIRM or evaluation.status in DISQUALIFYING:
             self.confirmations[at].append(evaluation)
             self._refold(at)
@@ -79,6 +85,28 @@ class State:
             elif (old.candidate, dict(old.params)) != (elite.candidate, dict(elite.params)):
                 changes[elite.cell] = (AddStatus.IMPROVED, elite)
         return changes
+
+    def candidate(self, candidate: str) -> Candidate | None:
+        """The candidate with that id, if it was proposed."""
+        return self.candidates.get(candidate)
+
+    def trial(self, candidate: str, params: Params) -> Evaluation | None:
+        """The trial of `candidate` at these values."""
+        return self.trials.get(point(candidate, params))
+
+    def last_trial(self, candidate: str) -> Evaluation | None:
+        """The latest trial of `candidate`, however it ended."""
+        return self._latest.get(candidate)
+
+    def children(self, candidate: str) -> list[Candidate]:
+        """What was made from `candidate`, in the order of tickets."""
+        return [self.candidates[child] for child in self._children.get(candidate, ())]
+
+    def failed(self) -> list[Candidate]:
+        """Candidates none of whose trials computed the right thing, in the order of tickets."""
+        right = {at[0] for at, row in self.trials.items() if row.status.correct}
+        judged = [self.candidates[name] for name in self._latest if name not in right]
+        return sorted(judged, key=lambda candidate: self.tickets[candidate.id])
 
     def best_trial(self, candidate: str) -> Evaluation | None:
         """The correct trial of `candidate` with the highest objective; the first of equal ones."""
@@ -120,4 +148,5 @@ class State:
             gain=max(gain, 0.0),
             cost_s=sum(sum(row.seconds.values()) for row in rows),
             cell=cell,
+            cost_usd=proposal.cost_usd,
         )

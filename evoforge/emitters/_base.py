@@ -6,7 +6,7 @@ never; one that learns keeps only sums that do not depend on the order of `tell`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, MetaPrompt, Params, Status, Strategy
+from evoforge.prompts import TaskBrief
 
 __all__ = [
     "AXES",
@@ -22,6 +23,7 @@ __all__ = [
     "Draft",
     "Emitter",
     "Genome",
+    "Memory",
     "Outcome",
     "Proposal",
     "SearchView",
@@ -78,6 +80,7 @@ class Proposal:
     `parent_cells` are the cells its parents were elites of, in the order of `candidate.parents`.
     `target_cell` is where the emitter wants to land (None: anywhere). `params_hint` are parameter
     values that won on the first parent; they may name parameters that this kernel does not have.
+    `cost_usd` was paid for it.
     """
 
     candidate: Candidate
@@ -87,6 +90,7 @@ class Proposal:
     parent_cells: tuple[Cell, ...] = ()
     target_cell: Cell | None = None
     params_hint: Params = field(default_factory=dict)
+    cost_usd: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -122,12 +126,36 @@ class Outcome:
         return any(status.correct for status in self.statuses)
 
 
+class Memory(Protocol):
+    """What became of earlier candidates, for emitters that tell a story."""
+
+    def candidate(self, candidate: str) -> Candidate | None:
+        """The candidate with that id, if this campaign knows it."""
+
+    def trial(self, candidate: str, params: Params) -> Evaluation | None:
+        """Its trial at these values."""
+
+    def best_trial(self, candidate: str) -> Evaluation | None:
+        """Its correct trial with the highest objective."""
+
+    def last_trial(self, candidate: str) -> Evaluation | None:
+        """Its latest trial, however it ended."""
+
+    def children(self, candidate: str) -> Sequence[Candidate]:
+        """What was made from it, in the order of tickets."""
+
+    def failed(self) -> Sequence[Candidate]:
+        """Those without a correct trial, in the order of tickets."""
+
+
 @dataclass(frozen=True)
 class SearchView:
     """All that an emitter may read: a snapshot of the archive and of what was tried.
 
     `attempts` counts per cell the proposals that aimed at it; `tried` holds ids of candidates. With
     `score` an emitter proposes the best of its drafts by it, without it the first that is new.
+    `task` and `memory` are for
+    emitters that tell a story; `asked` holds ids of the parents of assignments still out, per operator.
     """
 
     space: Space
@@ -137,6 +165,9 @@ class SearchView:
     attempts: Mapping[Cell, int] = field(default_factory=dict)
     axes: tuple[str, ...] = AXES
     score: Callable[[Genome], float] | None = None
+    task: TaskBrief | None = None
+    memory: Memory | None = None
+    asked: AbstractSet[tuple[str, str]] = frozenset()
 
 
 @runtime_checkable

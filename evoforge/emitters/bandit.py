@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from evoforge.core import MetaPrompt
 from evoforge.emitters._base import Emitter, Outcome, SearchView
+from evoforge.emitters.assignment import ModelEmitter
 
 __all__ = ["Arm", "Bandit", "arms_of", "rank_rewards"]
 
@@ -54,21 +55,17 @@ class _Pull:
 
 
 def arms_of(
-    emitters: Sequence[Emitter],
+    emitters: Sequence[Emitter | ModelEmitter],
     prompts: Sequence[MetaPrompt],
     view: SearchView,
-    models: Mapping[str, Sequence[str]] | None = None,
+    models: Sequence[str | None] = (),
 ) -> list[Arm]:
-    """Every arm that can propose something now.
-
-    `models` maps the name of an emitter that needs a model to the models it may use; emitters it
-    does not name use none.
-    """
+    """Every arm that can propose something now; emitters that need a model have one per model."""
     return [
         Arm(emitter.name, prompt.ref, model, prompt.strategy.operators.get(emitter.name, 1.0))
         for emitter in emitters
         if emitter.ready(view)
-        for model in ((models or {}).get(emitter.name) or (None,))
+        for model in (models if isinstance(emitter, ModelEmitter) else (None,))
         for prompt in prompts
     ]
 
@@ -150,6 +147,11 @@ class Bandit:
         if len(self._done) > 2 * _HORIZON:
             self._done = {ticket: self._done[ticket] for ticket in sorted(self._done)[-_HORIZON:]}
         self._pending = {ticket: pull for ticket, pull in self._pending.items() if ticket > newest - _HORIZON}
+
+    def waste(self, ticket: int, arm: Arm, cost_usd: float) -> None:
+        """The ticket's call was paid and gave no candidate: at the bottom of the ranks, at its cost."""
+        self._pending.pop(ticket, None)
+        self._done[ticket] = _Pull(arm.emitter, arm.meta_prompt, arm.model, score=-1.0, cost=cost_usd)
 
     def forget(self, ticket: int) -> None:
         """The ticket will never be told: nothing was proposed, or its work was lost."""

@@ -1,0 +1,72 @@
+"""Meta-prompts breed while kernels do: a child every so many outcomes."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from evoforge.campaign._desk import Desk
+from evoforge.core import MetaPrompt, Outcome
+from evoforge.errors import ReplyError, UsageError
+from evoforge.llm import Reply
+from evoforge.prompts import PromptPool, apply_rewrite, breed, rewrite_request
+
+__all__ = ["Evolution"]
+
+_STREAM = 1 << 32  # keeps its random numbers apart from the tickets'
+PURPOSE = "evolve"
+
+
+@dataclass
+class Evolution:
+    """Breeds a child every `every` outcomes (0: never); with models every second one is a rewriting.
+
+    `told` counts outcomes, `bred` the children begun. A rewriting is asked for in one round and read in the
+    next, so that nothing waits for the model.
+    """
+
+    every: int
+    seed: int
+    usd_per_s: float
+    told: int = 0
+    bred: int = 0
+    _asked: list[tuple[MetaPrompt, Future[Reply]]] = field(default_factory=list)
+
+    def due(self, pool: PromptPool, desk: Desk | None) -> list[MetaPrompt]:
+        """The children that are due, added to `pool`; what they displace is retired."""
+        children = [child for asked in self._asked if (child := self._read(pool, *asked)) is not None]
+        self._asked.clear()
+        while self.every and (self.bred + 1) * self.every <= self.told:
+            self.bred += 1
+            rng = np.random.default_rng([self.seed, _STREAM + self.bred])
+            if desk is not None and desk.models and self.bred % 2:
+                self._rewrite(pool, desk, rng)
+            else:
+                children.append(breed(pool, rng, usd_per_s=self.usd_per_s))
+        if children:
+            pool.shrink(usd_per_s=self.usd_per_s)
+        return children
+
+    def caught_up(self) -> None:
+        """Takes the children of what was told so far as born: a resumed campaign has them from its store."""
+        self.bred = self.told // self.every if self.every else 0
+
+    def _rewrite(self, pool: PromptPool, desk: Desk, rng: np.random.Generator) -> None:
+        parent, better = pool.parents(rng, usd_per_s=self.usd_per_s)
+        system, user = rewrite_request(parent, better, pool.evidence(parent.ref))
+        model = desk.models[int(rng.integers(len(desk.models)))]
+        self._asked.append((parent, desk.start(model, system, user, PURPOSE)))
+
+    def _read(self, pool: PromptPool, parent: MetaPrompt, reply: Future[Reply]) -> MetaPrompt | None:
+        """The rewritten prompt; None where the model gave nothing that may be used."""
+        found = reply.result()
+        if found.outcome is not Outcome.OK:
+            return None
+        try:
+            child = apply_rewrite(parent, found.text, pool.next_version(parent.name))
+            pool.add(child)
+        except (ReplyError, UsageError):
+            return None
+        return child

@@ -1,0 +1,110 @@
+"""From a campaign's configuration to models that can be asked, within their budget."""
+
+from __future__ import annotations
+
+from evoforge.campaign._desk import Desk
+from evoforge.config import CampaignConfig
+from evoforge.emitters import MODEL_EMITTERS
+from evoforge.errors import ConfigError, NotFoundError, UsageError
+from evoforge.llm import Caps, Client, Ledger, LiteLLMClient, Metered, ModelSpec, Recorded, Reply, Request, Totals, prices_of, reply_of
+from evoforge.prompts import Send
+from evoforge.storage import Store, open_store
+
+__all__ = ["check_models", "desk_of", "leaves", "specs_of"]
+
+
+def check_models(config: CampaignConfig) -> None:
+    """Everything about models that can be said before anything runs.
+
+    Raises:
+        ConfigError: an unknown emitter, emitters without models, or a budget that lets no call through.
+        UsageError: a price or a provider that is not known, a key that is not set.
+    """
+    unknown = sorted(set(config.emitters or ()) - {"generator", *MODEL_EMITTERS})
+    if unknown:
+        raise ConfigError(
+            f"expected emitters of generator, {', '.join(MODEL_EMITTERS)}, got {', '.join(unknown)}; remove them"
+        )
+    if not config.models:
+        if config.asking and config.budget.evals != 0:
+            raise ConfigError(
+                f"emitters {', '.join(config.asking)} ask models and there is none; add models: [{{model: …}}] or --model"
+            )
+        return
+    specs = specs_of(config)
+    paid = [spec.model for spec in specs if prices_of(spec).most_usd(spec.request("", "", "")) > 0]
+    if paid and not config.budget.usd:
+        raise ConfigError(
+            f"expected a budget for {paid[0]}, which costs money, got usd: 0; set budget: {{usd: …}} or --usd"
+        )
+    if not config.send.kernels and "repair" in (config.emitters or ()):
+        raise ConfigError("repair shows a model the kernel that failed; set send: {kernels: true} or leave repair out")
+    LiteLLMClient(specs)
+
+
+def specs_of(config: CampaignConfig) -> tuple[ModelSpec, ...]:
+    return tuple(ModelSpec(**model.model_dump()) for model in config.models)
+
+
+def leaves(config: CampaignConfig) -> str:
+    """One sentence on what leaves the machine and for whom; empty where nothing does."""
+    outside = sorted({spec.provider for spec in specs_of(config) if not spec.local})
+    if not outside:
+        return ""
+    parts = [
+        (config.send.task, "the task's source"),
+        (config.send.kernels, "kernels"),
+        (config.send.hardware, "what hardware this is"),
+        (True, "shapes, times and verdicts"),
+    ]
+    sent = [text for on, text in parts if on]
+    return (
+        f"{', '.join(sent[:-1])} and {sent[-1]} go to {', '.join(outside)}; "
+        "send: {task, kernels, hardware} switches parts off, evoforge ask --show prints the exact text"
+    )
+
+
+def desk_of(name: str, config: CampaignConfig, store: Store, replay: str | None, extend: bool) -> Desk | None:
+    """The desk of a campaign; None without models. Earlier calls of this campaign count.
+
+    With `replay` every question is looked up in that store; one that was not asked there is asked now
+    (`extend`) or stops the run.
+    """
+    specs = specs_of(config)
+    if not specs:
+        return None
+    budget = config.budget
+    past = [row.call for row in store.calls(name)]
+    client: Client
+    if replay is None:
+        client = LiteLLMClient(specs)
+    else:
+        client = _Replayed(open_store(replay, create=False), LiteLLMClient(specs) if extend else None)
+    ledger = Ledger(Caps(usd=budget.usd, tokens=budget.tokens, calls=budget.calls), Totals.of(past))
+    metered = Metered(client, specs, ledger, lambda call: store.record_call(name, call))
+    send = Send(task=config.send.task, kernels=config.send.kernels, hardware=config.send.hardware)
+    return Desk(
+        metered, specs, tokens=config.prompt_tokens, send=send, at_once=config.workers,
+        asked=[call.prompt_hash for call in past],
+    )  # fmt: skip
+
+
+class _Replayed:
+    """Replies out of a store; questions that it does not hold go on to `otherwise`."""
+
+    def __init__(self, store: Store, otherwise: Client | None) -> None:
+        self._recorded = Recorded(lambda digest: _found(store, digest))
+        self._otherwise = otherwise
+
+    def complete(self, request: Request) -> Reply:
+        try:
+            return self._recorded.complete(request)
+        except NotFoundError:
+            if self._otherwise is None:
+                raise
+            return self._otherwise.complete(request)
+
+
+def _found(store: Store, digest: str) -> Reply | None:
+    rows = store.find_call(digest)
+    return reply_of(rows[0].call) if rows else None

@@ -1,0 +1,48 @@
+"""Constants of an elite made into declared parameters, for Optuna."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evoforge.core import Cell, MetaPrompt
+from evoforge.emitters._base import Outcome, SearchView
+from evoforge.emitters.assignment import Assignment, elite_brief, levels, pick_elite
+from evoforge.prompts import Brief
+
+__all__ = ["ParametriseEmitter"]
+
+_FEW = 1  # declared parameters up to which there may be more to find
+
+
+class ParametriseEmitter:
+    """Asks for the same kernel with its block sizes and unroll factors declared, in sensible ranges.
+
+    Only for texts that no generator made: the generator declares its own.
+    """
+
+    name = "parametrise"
+
+    def ready(self, view: SearchView) -> bool:
+        return view.task is not None and bool(self._cells(view))
+
+    def assign(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Assignment | None:
+        cell = pick_elite(view, rng, self._cells(view))
+        if cell is None or view.task is None:
+            return None
+        brief = Brief(self.name, view.task, (elite_brief(view, cell),), axes=levels(view))
+        return Assignment(brief, self.name, (cell,), cell)
+
+    def tell(self, outcome: Outcome) -> None:
+        """Nothing to learn: what was asked once is seen in the campaign's memory."""
+
+    def _cells(self, view: SearchView) -> list[Cell]:
+        """Cells of elites with hardly a parameter that were not parametrised yet."""
+        return [
+            cell
+            for cell, (_, candidate) in sorted(view.elites.items())
+            if candidate.genome is None
+            and len(candidate.space.parameters) <= _FEW
+            and (self.name, candidate.id) not in view.asked
+            and view.memory is not None
+            and not any(child.operator == self.name for child in view.memory.children(candidate.id))
+        ]
