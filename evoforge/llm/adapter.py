@@ -23,6 +23,7 @@ _LONGEST_WAIT_S = 120.0
 _UNSURE_ATTEMPTS = 2
 """Attempts that may cost without an answer: with more, a dead line would empty the purse."""
 _LONGEST_REPLY = 400_000
+_LONGEST_REASON = 300
 
 
 class _Failed(Exception):
@@ -137,13 +138,14 @@ class LiteLLMClient:
             )
             return _read(answer, prices, request)
         except Exception as error:
+            import traceback; traceback.print_exc()
             fault = read_fault(error)
         # Outside the handler, so that no traceback holds what litellm was called with.
         tries.unsure += fault.unsure
         raise _Failed(fault)
 
     def _redacted(self, spec: ModelSpec, message: str) -> str:
-        return redact(message, [_key(spec, self._environ) or ""], self._environ)
+        return redact(message, [_key(spec, self._environ) or ""], self._environ)[:_LONGEST_REASON]
 
 
 def _key(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
@@ -174,9 +176,7 @@ def _require_provider(spec: ModelSpec, environ: Mapping[str, str]) -> None:
         return
     for name in (f"{provider.upper()}_API_BASE", f"{provider.upper()}_BASE_URL"):
         if environ.get(name):
-            raise UsageError(
-                f"{name} would send {spec.model} elsewhere; unset it, or write the address as its api_base"
-            )
+            raise UsageError(f"{name} would send {spec.model} elsewhere; unset it, or make it the model's api_base")
     usual = f"{provider.upper()}_API_KEY"
     if spec.api_key_env is None and not environ.get(usual):
         missing = litellm.validate_environment(model=spec.model).get("missing_keys", [])

@@ -110,9 +110,9 @@ def _said(answered: list[BaseException]) -> str:
 
 
 def _line(text: str) -> str:
-    """One printable line of at most 200 characters."""
+    """One printable line. Not cut to size here: half a key could not be told from a word."""
     line = " ".join(text.split())
-    return "".join(sign if sign.isprintable() else "?" for sign in line)[:200]
+    return "".join(sign if sign.isprintable() else "?" for sign in line)[:5000]
 
 
 def _wait(answered: list[BaseException]) -> float:
