@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -17,6 +18,8 @@ from evoforge.errors import MissingToolError
 __all__ = ["import_litellm"]
 
 _STOLEN = ("1.82.7", "1.82.8")
+_NOISE = (r"Item '.*' on TypedDict class '.*' is using the `ReadOnly`", r"Pydantic serializer warnings")
+"""What litellm's records make pydantic say at the first call, and of replies with odd types."""
 _LOCK = threading.Lock()
 
 
@@ -37,5 +40,7 @@ def import_litellm() -> Any:
             raise MissingToolError(f"litellm {found} steals credentials; uninstall it, change your keys, take another")
         import litellm
 
+        for text in _NOISE:
+            warnings.filterwarnings("ignore", text, UserWarning)
         litellm.suppress_debug_info = True  # it would print advice on every error
         return litellm
