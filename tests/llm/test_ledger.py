@@ -227,7 +227,7 @@ def test_a_rejected_call_is_booked_and_recorded_and_stops() -> None:
 def test_a_recorded_conversation_replays() -> None:
     calls: list[Call] = []
     spec = FREE
-    script = ScriptedClient(["one", "", reply(usd=0.5)])
+    script = ScriptedClient(["one", "", reply(usd=0.5, model=spec.model)])
     live = Metered(script, [spec], Ledger(Caps()), calls.append)
     requests = [spec.request("s", text, "improve", attempt=number) for number, text in enumerate("aab")]
     heard = [live.complete(request) for request in requests]
