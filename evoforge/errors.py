@@ -6,13 +6,15 @@
     ├── UsageError (ValueError)          a wrong option, file or name: the caller mends it
     │   ├── TaskError                    a task file that cannot be a task
     │   ├── ConfigError                  a campaign file that cannot be read
-    │   └── ParameterError               a kernel's parameter header that cannot be read
+    │   ├── ParameterError               a kernel's parameter header that cannot be read
+    │   └── ModelRejectedError           a model that no repetition makes answer: key, name, quota
     ├── UnsupportedError (NotImplementedError)   an operator or a feature that is not covered
     ├── MissingToolError (RuntimeError)  a compiler or program that is not installed
     ├── StoreError (RuntimeError)        the store cannot be read or written
     │   ├── StoreVersionError            its schema is older or newer than this evoforge
     │   ├── NotFoundError (KeyError)     no such campaign, candidate or ticket
     │   └── CampaignLockedError          another coordinator is writing this campaign
+    ├── BudgetSpentError (RuntimeError)  the next call of a model could overspend a cap
     ├── EnvironmentChangedError (RuntimeError)   target, compiler or protocol moved under a campaign
     └── WorkerError (RuntimeError)       a helper process died or broke its protocol
 
@@ -23,11 +25,13 @@ with a *kernel* is never an exception: it is a `evoforge.core.Status`.
 from __future__ import annotations
 
 __all__ = [
+    "BudgetSpentError",
     "CampaignLockedError",
     "ConfigError",
     "EnvironmentChangedError",
     "EvoforgeError",
     "MissingToolError",
+    "ModelRejectedError",
     "NotFoundError",
     "ParameterError",
     "StoreError",
@@ -62,6 +66,17 @@ class ParameterError(UsageError):
     """A kernel's `// evoforge:` header that cannot be read."""
 
 
+class ModelRejectedError(UsageError):
+    """A provider that refuses the key, the model or the request: stops a campaign at once.
+
+    `reply` is what `evoforge.llm` books for the attempts that led here.
+    """
+
+    def __init__(self, message: str, reply: object = None) -> None:
+        super().__init__(message)
+        self.reply = reply
+
+
 class UnsupportedError(EvoforgeError, NotImplementedError):
     """Something real that evoforge does not cover, named."""
 
@@ -84,6 +99,10 @@ class NotFoundError(StoreError, KeyError):
 
 class CampaignLockedError(StoreError):
     """Another live coordinator owns the campaign."""
+
+
+class BudgetSpentError(EvoforgeError, RuntimeError):
+    """What is left of a cap in dollars, tokens, calls or minutes is less than the next call may take."""
 
 
 class EnvironmentChangedError(EvoforgeError, RuntimeError):

@@ -2,6 +2,7 @@
 
 from evoforge.core.candidate import Candidate
 from evoforge.core.evaluation import PROTOCOL_VERSION, Block, Cell, Evaluation, Kind, Status, WorkloadTiming
+from evoforge.core.llm_call import Call, Outcome
 from evoforge.core.meta_prompt import MetaPrompt, Strategy
 from evoforge.core.parameters import Parameter, ParameterSpace, Params
 from evoforge.core.placement import AddStatus, Elite
@@ -13,12 +14,14 @@ __all__ = [
     "PROTOCOL_VERSION",
     "AddStatus",
     "Block",
+    "Call",
     "Candidate",
     "Cell",
     "Elite",
     "Evaluation",
     "Kind",
     "MetaPrompt",
+    "Outcome",
     "Parameter",
     "ParameterSpace",
     "Params",

@@ -16,9 +16,11 @@ from evoforge.storage._base import (
     ProposalRow,
     Store,
 )
+from evoforge.storage._calls import CallRow, TicketRow
 from evoforge.storage._owner import Owner
 
 __all__ = [
+    "CallRow",
     "CampaignRow",
     "Edge",
     "EvaluationRow",
@@ -28,6 +30,7 @@ __all__ = [
     "PlacementRow",
     "ProposalRow",
     "Store",
+    "TicketRow",
     "check_store",
     "open_store",
     "upgrade_store",

@@ -6,7 +6,7 @@ Scientific rows are append-only: nothing here changes or deletes one, except `de
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from evoforge.core import Candidate, Cell, Evaluation, Kind, MetaPrompt, Params, Status, Target, Task
+from evoforge.storage._calls import CallStore
 from evoforge.storage._owner import Owner
 
 __all__ = ["CampaignRow", "Edge", "EvaluationRow", "MetaPromptRow", "Placement", "PlacementRow", "ProposalRow", "Store"]
@@ -140,7 +141,7 @@ class CampaignSetup:
     setup: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Store(ABC):
+class Store(CallStore):
     """Campaigns and everything they found. Safe to use from several threads.
 
     Every method may raise `StoreError` (the disk, the server, a read-only store).
@@ -301,7 +302,7 @@ class Store(ABC):
 
     @abstractmethod
     def last_ticket(self, campaign: str) -> int | None:
-        """The highest ticket with a stored proposal or evaluation; None before the first."""
+        """The highest ticket that was issued, proposed or evaluated; None before the first."""
 
     @abstractmethod
     def lineage(self, candidate: str) -> list[Edge]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from evoforge.core import Status
 from evoforge.storage._base import ACTIONS
+from evoforge.storage._call_records import call_from_row, ticket_from_row
 from evoforge.storage._records import (
     candidate_from_row,
     evaluation_from_row,
@@ -32,6 +33,8 @@ TABLES = (
     "evaluations",
     "placements",
     "meta_prompts",
+    "llm_calls",
+    "tickets",
 )
 """Parents before children: rows can be copied in this order and deleted in the reverse one."""
 
@@ -50,6 +53,8 @@ REFERENCES: tuple[tuple[str, str, str, str], ...] = (
     ("placements", "candidate", "candidates", "id"),
     ("placements", "evaluation", "evaluations", "id"),
     ("meta_prompts", "campaign", "campaigns", "name"),
+    ("llm_calls", "campaign", "campaigns", "name"),
+    ("tickets", "campaign", "campaigns", "name"),
 )
 """(table, column) refers to (table, column)."""
 
@@ -58,7 +63,14 @@ _Read = Callable[[str], Iterable[Mapping[str, Any]]]
 
 def find_problems(read: _Read) -> list[str]:
     """A sentence per broken invariant. `read` gives the rows of a table, in stored order."""
-    return [*_references(read), *_contents(read), *_evaluations(read), *_placements(read)]
+    return [
+        *_references(read),
+        *_contents(read),
+        *_evaluations(read),
+        *_placements(read),
+        *_calls(read),
+        *_tickets(read),
+    ]
 
 
 def _references(read: _Read) -> Iterator[str]:
@@ -120,3 +132,25 @@ def _placements(read: _Read) -> Iterator[str]:
             yield f"{name} rests on evaluation {row['evaluation']}, which measured something else"
         elif row["action"] in ("NEW", "IMPROVED") and ground[3] != Status.CORRECT:
             yield f"{name} put a kernel into cell {row['cell']} on evaluation {row['evaluation']}, which is {ground[3]}"
+
+
+def _calls(read: _Read) -> Iterator[str]:
+    for row in read("llm_calls"):
+        try:
+            call_from_row(row)
+        except (ValueError, TypeError, KeyError) as error:
+            yield f"model call {row['id']} cannot be read: {error}"
+
+
+def _tickets(read: _Read) -> Iterator[str]:
+    known = {row["id"] for row in read("candidates")}
+    for row in read("tickets"):
+        name = f"ticket {row['ticket']} of campaign {row['campaign']!r}"
+        try:
+            ticket = ticket_from_row(row)
+        except (ValueError, TypeError, KeyError) as error:
+            yield f"{name} cannot be read: {error}"
+            continue
+        for candidate in (*ticket.parents, *ticket.exemplars):
+            if candidate not in known:
+                yield f"{name} refers to candidates {candidate!r}, which is not stored"

@@ -18,7 +18,7 @@ from sqlalchemy import (
 
 __all__ = ["REVISIONS", "metadata"]
 
-REVISIONS: tuple[str, ...] = ("0001",)
+REVISIONS: tuple[str, ...] = ("0001", "0002")
 """Every schema revision, oldest first. Kept here so that opening a store need not import alembic."""
 
 metadata = MetaData(
@@ -167,4 +167,49 @@ Table(
     _text("body"),
     _text("created"),
     UniqueConstraint("campaign", "name", "version"),
+)
+
+Table(
+    "llm_calls",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _campaign(),
+    Column("ticket", Integer),
+    _text("purpose"),
+    _text("model"),
+    Column("prompt_hash", String(64), nullable=False),
+    _text("system"),
+    _text("user"),
+    _text("reply"),
+    Column("outcome", String(16), nullable=False),
+    _text("reason"),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("completion_tokens", BigInteger, nullable=False),
+    Column("usd", Float, nullable=False),
+    Column("latency_s", Float, nullable=False),
+    Column("retries", Integer, nullable=False),
+    Column("unsure_usd", Float, nullable=False),
+    Column("unsure_tokens", BigInteger, nullable=False),
+    _text("created"),
+    Index(None, "campaign"),
+    Index(None, "prompt_hash"),
+)
+
+# What somebody outside was asked. The one column that changes is `state`: bookkeeping.
+Table(
+    "tickets",
+    metadata,
+    Column("campaign", ForeignKey("campaigns.name"), primary_key=True),
+    Column("ticket", Integer, primary_key=True),
+    _text("emitter"),
+    _text("operator"),
+    _text("parents"),
+    _text("meta_prompt", optional=True),
+    _text("target_cell", optional=True),
+    _text("exemplars"),
+    _text("prompt"),
+    _text("expires"),
+    Column("state", String(16), nullable=False),
+    _text("created"),
 )

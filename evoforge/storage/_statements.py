@@ -10,7 +10,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from evoforge.core import Candidate, Cell, Evaluation
 from evoforge.errors import StoreError
-from evoforge.storage import _names, _records, _rules
+from evoforge.storage import _call_records, _names, _records, _rules
 from evoforge.storage._base import CampaignRow, Edge, Placement
 from evoforge.storage._schema import metadata
 
@@ -157,6 +157,7 @@ def delete_orphans(connection: Connection) -> None:
     used: set[str] = set()
     for name in ("proposals", "evaluations", "placements"):
         used.update(connection.execute(select(TABLES[name].c.candidate).distinct()).scalars())
+    used |= _call_records.named_candidates(fetch(connection, select(TABLES["tickets"])))
     known = set(connection.execute(select(candidates.c.id)).scalars())
     gone = sorted(_rules.orphans(known, used, [Edge(**row) for row in fetch(connection, select(edges))]))
     for column, table in ((edges.c.child, edges), (candidates.c.id, candidates)):

@@ -14,7 +14,7 @@ from typing import Any
 
 from evoforge.core import Candidate, Cell, Evaluation, Kind, MetaPrompt, Params, Status, Target, Task
 from evoforge.errors import CampaignLockedError, StoreError
-from evoforge.storage import _names, _records, _rules
+from evoforge.storage import _call_records, _names, _records, _rules
 from evoforge.storage._base import (
     CampaignRow,
     CampaignSetup,
@@ -27,13 +27,14 @@ from evoforge.storage._base import (
     Store,
 )
 from evoforge.storage._check import TABLES, find_problems
+from evoforge.storage._memory_calls import MemoryCalls
 from evoforge.storage._owner import Owner
 from evoforge.storage._records import Row
 
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(Store):
+class MemoryStore(MemoryCalls, Store):
     """`Store` without a disk. Lost with the process."""
 
     def __init__(self) -> None:
@@ -97,7 +98,7 @@ class MemoryStore(Store):
             row = self._campaign_row(name)
             self._refuse_if_locked(row)
             self._rows["campaigns"].remove(row)
-            for table in ("proposals", "evaluations", "placements", "meta_prompts"):
+            for table in ("proposals", "evaluations", "placements", "meta_prompts", "llm_calls", "tickets"):
                 self._rows[table] = [row for row in self._rows[table] if row["campaign"] != name]
             self._drop_orphans()
 
@@ -197,7 +198,8 @@ class MemoryStore(Store):
     def last_ticket(self, campaign: str) -> int | None:
         with self._lock:
             rows = self._select("proposals", {"campaign": campaign})
-            rows += self._select("evaluations", {"campaign": campaign})
+            for table in ("evaluations", "tickets"):
+                rows += self._select(table, {"campaign": campaign})
         return max((row["ticket"] for row in rows if row["ticket"] is not None), default=None)
 
     def lineage(self, candidate: str) -> list[Edge]:
@@ -314,6 +316,7 @@ class MemoryStore(Store):
     def _drop_orphans(self) -> None:
         rows = self._rows
         used = {row["candidate"] for table in ("proposals", "evaluations", "placements") for row in rows[table]}
+        used |= _call_records.named_candidates(rows["tickets"])
         known = {row["id"] for row in rows["candidates"]}
         gone = _rules.orphans(known, used, [Edge(**row) for row in rows["parent_edges"]])
         rows["candidates"] = [row for row in rows["candidates"] if row["id"] not in gone]

@@ -30,6 +30,7 @@ from evoforge.storage._base import (
 from evoforge.storage._check import find_problems
 from evoforge.storage._errors import translated_errors
 from evoforge.storage._owner import Owner
+from evoforge.storage._sql_calls import SqlCalls
 
 __all__ = ["SqlStore", "is_write", "writing"]
 
@@ -49,7 +50,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
-class SqlStore(Store):
+class SqlStore(SqlCalls, Store):
     """`Store` over an engine whose schema is current; `evoforge.storage.open_store` makes it."""
 
     def __init__(self, engine: Engine, url: str, *, read_only: bool = False) -> None:
@@ -123,7 +124,7 @@ class SqlStore(Store):
     def delete_campaign(self, name: str) -> None:
         with self._advisory_lock(name), self._writes() as connection:
             self._refuse_if_locked(connection, name)
-            for table in ("placements", "evaluations", "proposals", "meta_prompts"):
+            for table in ("tickets", "llm_calls", "placements", "evaluations", "proposals", "meta_prompts"):
                 connection.execute(delete(_T[table]).where(_T[table].c.campaign == name))
             connection.execute(delete(_T["campaigns"]).where(_T["campaigns"].c.name == name))
             _statements.delete_orphans(connection)
@@ -283,7 +284,7 @@ class SqlStore(Store):
         with self._reads() as connection:
             found = [
                 connection.execute(select(func.max(table.c.ticket)).where(table.c.campaign == campaign)).scalar()
-                for table in (_T["proposals"], _T["evaluations"])
+                for table in (_T["proposals"], _T["evaluations"], _T["tickets"])
             ]
         return max((ticket for ticket in found if ticket is not None), default=None)
 

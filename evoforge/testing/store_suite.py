@@ -23,10 +23,12 @@ import pytest
 from evoforge.core import (
     PROTOCOL_VERSION,
     Block,
+    Call,
     Candidate,
     Evaluation,
     Kind,
     MetaPrompt,
+    Outcome,
     Status,
     Strategy,
     Target,
@@ -36,9 +38,9 @@ from evoforge.core import (
     WorkloadTiming,
 )
 from evoforge.errors import CampaignLockedError, NotFoundError, StoreError, UsageError
-from evoforge.storage import CampaignRow, Edge, Owner, Placement, Store
+from evoforge.storage import CampaignRow, Edge, Owner, Placement, Store, TicketRow
 
-__all__ = ["StoreSuite", "an_evaluation", "kernel", "make_campaign", "target", "task"]
+__all__ = ["StoreSuite", "a_call", "a_ticket", "an_evaluation", "kernel", "make_campaign", "target", "task"]
 
 
 def task(**changes: Any) -> Task:
@@ -104,6 +106,46 @@ def fill(store: Store, campaign: str, kernels: Sequence[Candidate]) -> None:
     for ticket, candidate in enumerate(kernels):
         confirm = an_evaluation(candidate, kind=Kind.CONFIRM, cell=(1, 2, 3))
         store.record_outcome(campaign, ticket, candidate, [an_evaluation(candidate), confirm], [placed(candidate)])
+
+
+def a_call(text: str = "a", **changes: Any) -> Call:
+    """A call whose prompt and reply are made from `text`."""
+    base = Call(
+        ticket=3,
+        purpose="improve",
+        model="openai/some",
+        prompt_hash=text * 64,
+        system="You write kernels. ∑",
+        user=f"Improve {text}.",
+        reply=f"```cpp\n{text}\n```",
+        outcome=Outcome.OK,
+        reason="",
+        prompt_tokens=1200,
+        cached_tokens=1024,
+        completion_tokens=300,
+        usd=0.1 + 0.2,
+        latency_s=1 / 3,
+        retries=1,
+        unsure_usd=0.05,
+        unsure_tokens=9000,
+    )
+    return replace(base, **changes)
+
+
+def a_ticket(number: int = 0, campaign: str = "c", **changes: Any) -> TicketRow:
+    base = TicketRow(
+        campaign=campaign,
+        ticket=number,
+        emitter="agent",
+        operator="improve",
+        parents=(),
+        meta_prompt="plain@1",
+        target_cell=(0, 1, 2),
+        exemplars=(),
+        prompt="Make it faster. ∑",
+        expires="2030-01-01T00:00:00.000+00:00",
+    )
+    return replace(base, **changes)
 
 
 class StoreSuite:
@@ -521,6 +563,112 @@ class StoreSuite:
         assert store.meta_prompts("d") == []
         with pytest.raises(StoreError, match=r"plain@1 .*new version"):
             store.add_meta_prompt("c", replace(first, sections={}))
+
+    # Calls of models
+
+    def test_calls_come_back_whole_and_in_stored_order(self, store: Store) -> None:
+        make_campaign(store, "c")
+        make_campaign(store, "d")
+        calls = [
+            a_call("b"),
+            a_call("a", ticket=None, purpose="evolve", outcome=Outcome.FAILED, reply="", reason="no answer"),
+            a_call("b", usd=0.0),
+        ]
+        ids = [store.record_call("c", call) for call in calls]
+        other = store.record_call("d", a_call("b", reply="other"))
+        rows = store.calls("c")
+        assert [row.call for row in rows] == calls
+        assert [row.id for row in rows] == ids == sorted(ids)
+        assert {row.campaign for row in rows} == {"c"} and rows[0].created.endswith("+00:00")
+        assert [row.id for row in store.find_call("b" * 64)] == [ids[0], ids[2], other]
+        assert [row.id for row in store.find_call("b" * 64, "c")] == [ids[0], ids[2]]
+        assert store.find_call("f" * 64) == [] == store.calls("nobody")
+        assert store.check() == []
+
+    def test_a_hostile_reply_is_stored_readable(self, store: Store) -> None:
+        make_campaign(store)
+        store.record_call("c", a_call(reply="'; DROP TABLE llm_calls; -- \0 \udc80", user="\udc80", reason="\0"))
+        (row,) = store.calls("c")
+        assert row.call.reply == r"'; DROP TABLE llm_calls; -- \0 \udc80"
+        assert (row.call.user, row.call.reason) == (r"\udc80", r"\0")
+        assert store.check() == []
+
+    def test_a_call_needs_its_campaign(self, store: Store) -> None:
+        with pytest.raises(NotFoundError):
+            store.record_call("nobody", a_call())
+
+    # Tickets
+
+    def test_a_ticket_comes_back_whole(self, store: Store) -> None:
+        make_campaign(store)
+        store.record_outcome("c", 0, kernel("a"))
+        full = a_ticket(4, parents=(kernel("a").id,) * 2, exemplars=(kernel("a").id,))
+        bare = a_ticket(2, meta_prompt=None, target_cell=None)
+        for ticket in (full, bare):
+            store.issue_ticket("c", ticket)
+        assert store.ticket("c", 4) == full
+        assert store.tickets("c") == [bare, full]
+        assert store.last_ticket("c") == 4
+        assert store.check() == []
+        store.record_outcome("c", 4, kernel("b"))
+        assert store.last_ticket("c") == 4
+
+    def test_a_number_is_issued_once(self, store: Store) -> None:
+        make_campaign(store)
+        make_campaign(store, "d")
+        store.record_outcome("c", 0, kernel("a"))
+        store.record_outcome("c", 1, None, [an_evaluation(kernel("a"))])
+        store.issue_ticket("c", a_ticket(2))
+        for number in (0, 1, 2):
+            with pytest.raises(StoreError, match=f"ticket {number} .*taken"):
+                store.issue_ticket("c", a_ticket(number, prompt="other"))
+        with pytest.raises(StoreError, match="'d'"):
+            store.issue_ticket("c", a_ticket(3, "d"))
+        with pytest.raises(NotFoundError):
+            store.issue_ticket("nobody", a_ticket(3, "nobody"))
+        unknown: list[dict[str, Any]] = [{"parents": ("e" * 64,)}, {"exemplars": ("e" * 64,)}]
+        for changes in unknown:
+            with pytest.raises(StoreError, match=r"stored (parent|exemplar)"):
+                store.issue_ticket("c", a_ticket(3, **changes))
+        assert store.tickets("c") == [a_ticket(2)]
+        store.issue_ticket("d", a_ticket(2, "d"))
+
+    def test_a_ticket_is_settled_once(self, store: Store) -> None:
+        make_campaign(store)
+        for number in (0, 1):
+            store.issue_ticket("c", a_ticket(number))
+        with ThreadPoolExecutor(4) as pool:
+            won = list(pool.map(lambda state: store.settle_ticket("c", 0, state), ["answered"] * 6))
+        assert sorted(won) == [False] * 5 + [True]
+        assert store.settle_ticket("c", 1, "expired") is True
+        assert store.settle_ticket("c", 1, "answered") is False
+        assert [ticket.state for ticket in store.tickets("c")] == ["answered", "expired"]
+        with pytest.raises(ValueError, match="answered or expired"):
+            store.settle_ticket("c", 0, "open")
+        for number in (7, -1, 10**30):
+            with pytest.raises(NotFoundError, match=f"no ticket {number}"):
+                store.settle_ticket("c", number, "expired")
+            with pytest.raises(NotFoundError, match=f"no ticket {number}"):
+                store.ticket("c", number)
+        with pytest.raises(NotFoundError, match="campaign"):
+            store.ticket("nobody", 0)
+
+    def test_deleting_takes_calls_and_tickets_but_not_what_a_ticket_names(self, store: Store) -> None:
+        make_campaign(store, "c")
+        make_campaign(store, "d")
+        store.record_outcome("c", 0, kernel("shown"))
+        store.record_outcome("c", 1, kernel("unseen"))
+        store.record_call("c", a_call())
+        store.record_call("d", a_call())
+        store.issue_ticket("c", a_ticket(2))
+        store.issue_ticket("d", a_ticket(0, "d", exemplars=(kernel("shown").id,)))
+        store.delete_campaign("c")
+        assert store.calls("c") == [] == store.tickets("c")
+        assert len(store.find_call("a" * 64)) == 1
+        assert store.candidate(kernel("shown").id) == kernel("shown")
+        with pytest.raises(NotFoundError):
+            store.candidate(kernel("unseen").id)
+        assert store.check() == []
 
     # The store itself
 

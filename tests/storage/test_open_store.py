@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from evoforge.core import MetaPrompt, Strategy
 from evoforge.errors import MissingToolError, NotFoundError, StoreError, StoreVersionError, UsageError
 from evoforge.storage import Store, _migrate, _schema, check_store, open_store, upgrade_store
-from evoforge.testing.store_suite import fill, kernel, make_campaign
+from evoforge.testing.store_suite import a_call, a_ticket, fill, kernel, make_campaign
 
 MIGRATIONS = Path(_migrate.__file__).with_name("migrations")
 
@@ -164,34 +165,68 @@ def test_an_older_store_is_upgraded_by_command_and_keeps_its_rows(
     shutil.copytree(MIGRATIONS, scripts)
     (scripts / "versions" / "r0002_next.py").write_text(
         "import sqlalchemy as sa\nfrom alembic import op\n"
-        "revision, down_revision = '0002', '0001'\n"
+        f"revision, down_revision = '9999', '{_schema.REVISIONS[-1]}'\n"
         "def upgrade():\n"
         "    op.add_column('campaigns', sa.Column('colour', sa.Text, server_default='green', nullable=False))\n"
     )
     monkeypatch.setattr(_migrate, "_SCRIPTS", scripts)
-    monkeypatch.setattr(_schema, "REVISIONS", ("0001", "0002"))
+    monkeypatch.setattr(_schema, "REVISIONS", (*_schema.REVISIONS, "9999"))
     url = f"sqlite:///{store_path}"
     with pytest.raises(StoreVersionError, match=rf"evoforge db upgrade --store {url}"):
         open_store(url)
-    assert upgrade_store(url) == "0002"
-    assert upgrade_store(url) == "0002"
+    assert upgrade_store(url) == "9999"
+    assert upgrade_store(url) == "9999"
     with open_store(url) as store:
         assert store.evaluations() == before
     with closing(sqlite3.connect(store_path)) as raw:
         assert raw.execute("SELECT colour FROM campaigns").fetchall() == [("green",)]
 
 
+def test_a_store_from_before_models_keeps_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store as the first schema made it, with all that version could write."""
+    scripts, url = tmp_path / "migrations", f"sqlite:///{tmp_path}/old.db"
+    shutil.copytree(MIGRATIONS, scripts)
+    for path in (scripts / "versions").glob("r000[2-9]*.py"):
+        path.unlink()
+
+    def rows(store: Store) -> list[object]:
+        return [store.campaigns(), store.evaluations(), store.proposals("c"), store.placements("c"),
+                store.candidates("c"), store.meta_prompts("c"), store.lineage(kernel("b").id)]  # fmt: skip
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_migrate, "_SCRIPTS", scripts)
+        patch.setattr(_schema, "REVISIONS", ("0001",))
+        with open_store(url) as store:
+            make_campaign(store)
+            fill(store, "c", [kernel("a"), kernel("b", parents=(kernel("a").id,))])
+            store.add_meta_prompt("c", MetaPrompt("plain", 1, "cpp", Strategy(), {"Task": "x"}))
+            before = rows(store)
+    with closing(sqlite3.connect(tmp_path / "old.db")) as raw:
+        tables = {name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert "proposals" in tables and not tables & {"llm_calls", "tickets"}
+    with pytest.raises(StoreVersionError, match="evoforge db upgrade"):
+        open_store(url)
+    assert upgrade_store(url) == _schema.REVISIONS[-1]
+    with open_store(url) as store:
+        assert rows(store) == before
+        assert store.last_ticket("c") == 1
+        assert store.calls("c") == [] == store.tickets("c")
+        store.record_call("c", a_call())
+        store.issue_ticket("c", a_ticket(2, parents=(kernel("b").id,)))
+        assert store.check() == []
+
+
 def test_a_failing_migration_changes_nothing(store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = tmp_path / "migrations"
     shutil.copytree(MIGRATIONS, scripts)
     (scripts / "versions" / "r0002_next.py").write_text(
-        "from alembic import op\nrevision, down_revision = '0002', '0001'\n"
+        f"from alembic import op\nrevision, down_revision = '9999', '{_schema.REVISIONS[-1]}'\n"
         "def upgrade():\n    op.drop_table('placements')\n    op.execute('SELECT * FROM nothing')\n"
     )
     url = f"sqlite:///{store_path}"
     with monkeypatch.context() as patch:
         patch.setattr(_migrate, "_SCRIPTS", scripts)
-        patch.setattr(_schema, "REVISIONS", ("0001", "0002"))
+        patch.setattr(_schema, "REVISIONS", (*_schema.REVISIONS, "9999"))
         with pytest.raises(StoreError, match="nothing"):
             upgrade_store(url)
     assert check_store(url) == []

@@ -18,7 +18,7 @@ from evoforge.core import Kind, Status
 from evoforge.errors import CampaignLockedError, StoreError
 from evoforge.storage import Owner, Store, open_store
 from evoforge.storage.sql import SqlStore
-from evoforge.testing.store_suite import StoreSuite, an_evaluation, fill, kernel, make_campaign
+from evoforge.testing.store_suite import StoreSuite, a_call, a_ticket, an_evaluation, fill, kernel, make_campaign
 
 
 class TestSqliteStore(StoreSuite):
@@ -184,6 +184,12 @@ DAMAGE = {
     "an edited target": ("UPDATE targets SET body = replace(body, 'a model', 'another')", "its id was made from"),
     "an unreadable target": ("UPDATE targets SET body = '{}'", "cannot be read"),
     "a lost candidate": ("DELETE FROM candidates", "refers to candidates"),
+    "a call without its price": ("UPDATE llm_calls SET usd = -1", "usd must be zero or more"),
+    "a call that ended strangely": ("UPDATE llm_calls SET outcome = 'FINE'", "cannot be read"),
+    "more cached than asked": ("UPDATE llm_calls SET cached_tokens = 99999", "tokens cached"),
+    "a ticket in no state": ("UPDATE tickets SET state = 'lost'", "state must be one of"),
+    "a ticket's lost parent": ("UPDATE tickets SET parents = '[\"ab\"]'", "refers to candidates 'ab'"),
+    "a ticket cut short": ("UPDATE tickets SET exemplars = '['", "cannot be read"),
     "a lost campaign": ("DELETE FROM campaigns", "refers to campaigns"),
 }
 
@@ -192,6 +198,8 @@ DAMAGE = {
 def test_check_finds_damage(sqlite_store: Store, store_path: Path, name: str) -> None:
     make_campaign(sqlite_store)
     fill(sqlite_store, "c", [kernel("a")])
+    sqlite_store.record_call("c", a_call())
+    sqlite_store.issue_ticket("c", a_ticket(1, parents=(kernel("a").id,)))
     statement, expected = DAMAGE[name]
     body = json.dumps(
         {
@@ -225,6 +233,9 @@ def test_queries_use_their_indices(store_path: Path) -> None:
         "SELECT * FROM candidates WHERE id >= 'ab' AND id < 'abg'": "id>? AND id<?",
         "SELECT * FROM parent_edges WHERE child = 'x'": "child=?",
         "SELECT * FROM proposals WHERE campaign = 'c' ORDER BY ticket": "campaign=?",
+        "SELECT * FROM llm_calls WHERE campaign = 'c' ORDER BY id": "ix_llm_calls_campaign",
+        "SELECT * FROM llm_calls WHERE prompt_hash = 'x' ORDER BY id": "ix_llm_calls_prompt_hash",
+        "SELECT max(ticket) FROM tickets WHERE campaign = 'c'": "campaign=?",
         "SELECT * FROM placements WHERE campaign = 'c' ORDER BY id": "ix_placements_campaign",
     }  # fmt: skip
     with closing(sqlite3.connect(store_path)) as raw:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from evoforge.core import Kind, MetaPrompt, Status, Strategy
 from evoforge.errors import EvoforgeError
 from evoforge.storage import Store, open_store
-from evoforge.testing.store_suite import an_evaluation, kernel, make_campaign, placed, target, task
+from evoforge.testing.store_suite import a_call, a_ticket, an_evaluation, kernel, make_campaign, placed, target, task
 
 _NAMES = st.sampled_from(["c", "c-1", "d"])
 _KERNELS = st.builds(
@@ -33,6 +33,9 @@ _PLACEMENTS = st.builds(
 _STEPS = st.one_of(
     st.tuples(st.just("create"), _NAMES, st.sampled_from(["x", "y"])),
     st.tuples(st.just("delete"), _NAMES),
+    st.tuples(st.just("call"), _NAMES, st.sampled_from("xy")),
+    st.tuples(st.just("issue"), _NAMES, st.integers(0, 3), st.sampled_from("pqr")),
+    st.tuples(st.just("settle"), _NAMES, st.integers(0, 3), st.sampled_from(["answered", "expired"])),
     st.tuples(st.just("prompt"), _NAMES, st.sampled_from(["x", "y"])),
     *[
         st.tuples(
@@ -59,6 +62,12 @@ def act(store: Store, step: tuple[Any, ...]) -> str:
             store.delete_campaign(name)
         elif what == "prompt":
             store.add_meta_prompt(name, MetaPrompt("plain", 1, "cpp", Strategy(), {"Task": rest[0]}))
+        elif what == "call":
+            store.record_call(name, a_call(rest[0]))
+        elif what == "issue":
+            store.issue_ticket(name, a_ticket(rest[0], name, parents=(kernel(rest[1]).id,)))
+        elif what == "settle":
+            return str(store.settle_ticket(name, *rest))
         else:
             store.record_outcome(name, *rest)
     except EvoforgeError as error:
@@ -81,6 +90,8 @@ def view(store: Store) -> Any:
         [[(p.ticket, p.placement.action, numbers[p.placement.evaluation or 0]) for p in store.placements(name)]
          for name in names],
         [[row.meta_prompt for row in store.meta_prompts(name)] for name in names],
+        [([row.call for row in store.calls(name)], store.tickets(name)) for name in names],
+        [[row.campaign for row in store.find_call(text * 64)] for text in "xy"],
         [store.lineage(kernel(text).id) for text in "pqr"],
         [len(store.find_recorded(kernel(t).id, {"T": 4}, task().id, target().id, 1, Kind.CONFIRM)) for t in "pqr"],
     ]  # fmt: skip

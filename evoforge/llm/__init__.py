@@ -1,0 +1,38 @@
+"""Models: the client protocol, litellm behind it, scripts and recordings, and the ledger.
+
+Importing this package does not import litellm; `LiteLLMClient` does, and `prices_of` where it has to
+look a price up.
+"""
+
+from __future__ import annotations
+
+from evoforge.core import Call, Outcome
+from evoforge.llm.adapter import LiteLLMClient
+from evoforge.llm.ledger import Caps, Ledger, Metered, Reservation, Totals
+from evoforge.llm.records import Client, Reply, Request, Usage, call_of, reply_of
+from evoforge.llm.redact import redact
+from evoforge.llm.scripted import Recorded, ScriptedClient
+from evoforge.llm.specs import ModelSpec, Prices, prices_of
+
+__all__ = [
+    "Call",
+    "Caps",
+    "Client",
+    "Ledger",
+    "LiteLLMClient",
+    "Metered",
+    "ModelSpec",
+    "Outcome",
+    "Prices",
+    "Recorded",
+    "Reply",
+    "Request",
+    "Reservation",
+    "ScriptedClient",
+    "Totals",
+    "Usage",
+    "call_of",
+    "prices_of",
+    "redact",
+    "reply_of",
+]

@@ -1,0 +1,216 @@
+"""Models through litellm: every provider, and every server that speaks OpenAI's protocol."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from evoforge.core import Outcome
+from evoforge.errors import ModelRejectedError, UsageError
+from evoforge.llm.faults import Fault, FaultKind, read_fault
+from evoforge.llm.litellm_import import import_litellm
+from evoforge.llm.records import Reply, Request, Usage, estimate_tokens
+from evoforge.llm.redact import redact
+from evoforge.llm.specs import ModelSpec, Prices, prices_of
+
+__all__ = ["LiteLLMClient"]
+
+_LONGEST_WAIT_S = 120.0
+"""A provider that asks for more is not waited for: the call has failed."""
+_UNSURE_ATTEMPTS = 2
+"""Attempts that may cost without an answer: with more, a dead line would empty the purse."""
+_LONGEST_REPLY = 400_000
+_LONGEST_REASON = 300
+
+
+class _Failed(Exception):
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+@dataclass
+class _Tries:
+    """What the attempts of one call have come to."""
+
+    made: int = 0
+    unsure: int = 0
+
+
+class LiteLLMClient:
+    """A `Client` for the given models. Keys are read from the environment at each call and not kept.
+
+    429, 5xx, timeouts and connections that fail are tried again, up to `attempts` in all, after a
+    random wait that doubles, and not before a ``Retry-After`` is over. Attempts that may have cost
+    something unseen end after two. litellm's own repetition is off: the spend would be booked once
+    and made twice.
+
+    Raises:
+        UsageError: an unknown price or provider, a key's variable that is not set, a server given
+            by an environment variable, a model named twice.
+        MissingToolError: litellm is not there.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[ModelSpec],
+        *,
+        attempts: int = 5,
+        sleep: Callable[[float], None] = time.sleep,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._environ = os.environ if environ is None else environ
+        self._specs = {spec.model: spec for spec in specs}
+        if len(self._specs) != len(specs):
+            raise UsageError("a model is named twice; give each one entry")
+        for spec in specs:
+            prices_of(spec)
+            _require_provider(spec, self._environ)
+        self._attempts, self._sleep = attempts, sleep
+
+    def complete(self, request: Request) -> Reply:
+        spec = self._specs.get(request.model)
+        if spec is None:
+            raise UsageError(f"expected one of {', '.join(self._specs) or 'no models'}, got {request.model!r}")
+        prices, tries, start = prices_of(spec), _Tries(), time.monotonic()
+        try:
+            reply = self._retrying(tries)(self._attempt, spec, prices, request, tries)
+        except _Failed as failed:
+            fault = failed.fault
+            outcome = Outcome.REFUSED if fault.kind is FaultKind.REFUSED else Outcome.FAILED
+            reply = Reply("", outcome, Usage(), 0.0, 0.0, request.model, self._redacted(spec, fault.message))
+            rejected = fault.kind is FaultKind.REJECTED
+        else:
+            rejected = False
+        reply = replace(
+            reply,
+            latency_s=time.monotonic() - start,
+            retries=tries.made - 1,
+            unsure_usd=tries.unsure * prices.most_usd(request),
+            unsure_tokens=tries.unsure * (request.most_prompt_tokens + request.max_tokens),
+        )
+        if rejected:
+            raise ModelRejectedError(f"{request.model}: {reply.reason}; {_mend(spec)}", reply)
+        return reply
+
+    def _retrying(self, tries: _Tries) -> Callable[..., Reply]:
+        import tenacity
+
+        def fault(state: tenacity.RetryCallState) -> Fault:
+            error = state.outcome.exception() if state.outcome is not None else None
+            assert isinstance(error, _Failed)
+            return error.fault
+
+        jitter = tenacity.wait_random_exponential(multiplier=1.0, max=60.0)
+        return tenacity.Retrying(
+            sleep=self._sleep,
+            retry=tenacity.retry_if_exception(
+                lambda error: isinstance(error, _Failed) and error.fault.kind is FaultKind.AGAIN
+            ),
+            stop=lambda state: (
+                tries.made >= self._attempts
+                or tries.unsure >= _UNSURE_ATTEMPTS
+                or fault(state).retry_after_s > _LONGEST_WAIT_S
+            ),
+            wait=lambda state: fault(state).retry_after_s + jitter(state),
+            reraise=True,
+        )
+
+    def _attempt(self, spec: ModelSpec, prices: Prices, request: Request, tries: _Tries) -> Reply:
+        litellm = import_litellm()
+        tries.made += 1
+        system = [{"role": "system", "content": request.system}] if request.system else []
+        try:
+            answer = litellm.completion(
+                model=spec.model,
+                messages=[*system, {"role": "user", "content": request.user}],
+                max_tokens=request.max_tokens,
+                temperature=request.temperature,
+                timeout=spec.timeout_s,
+                api_base=spec.api_base,
+                api_key=_key(spec, self._environ),
+                num_retries=0,
+                max_retries=0,
+                drop_params=True,  # some models take no temperature
+            )
+            return _read(answer, prices, request)
+        except Exception as error:
+            import traceback
+
+            traceback.print_exc()
+            fault = read_fault(error)
+        # Outside the handler, so that no traceback holds what litellm was called with.
+        tries.unsure += fault.unsure
+        raise _Failed(fault)
+
+    def _redacted(self, spec: ModelSpec, message: str) -> str:
+        return redact(message, [_key(spec, self._environ) or ""], self._environ)[:_LONGEST_REASON]
+
+
+def _key(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
+    """None lets litellm take the provider's usual variable, which no server of another's must see."""
+    if spec.api_key_env is not None:
+        return environ.get(spec.api_key_env)
+    return None if spec.api_base is None else "none"
+
+
+def _mend(spec: ModelSpec) -> str:
+    name = f"the variable {spec.api_key_env}" if spec.api_key_env else "the key's variable"
+    return f"check the model's name, its api_base and {name}"
+
+
+def _require_provider(spec: ModelSpec, environ: Mapping[str, str]) -> None:
+    litellm = import_litellm()
+    try:
+        provider = str(litellm.get_llm_provider(spec.model, api_base=spec.api_base)[1])
+    except Exception:
+        provider = ""
+    if not provider:
+        raise UsageError(
+            f"litellm knows no provider of {spec.model}; name it <provider>/<model>, or openai/<name> with api_base"
+        )
+    if spec.api_key_env is not None and not environ.get(spec.api_key_env):
+        raise UsageError(f"{spec.model} needs its key in {spec.api_key_env}, which is not set; export it")
+    if spec.api_base is not None:
+        return
+    for name in (f"{provider.upper()}_API_BASE", f"{provider.upper()}_BASE_URL"):
+        if environ.get(name):
+            raise UsageError(f"{name} would send {spec.model} elsewhere; unset it, or make it the model's api_base")
+    usual = f"{provider.upper()}_API_KEY"
+    if spec.api_key_env is None and not environ.get(usual):
+        missing = litellm.validate_environment(model=spec.model).get("missing_keys", [])
+        if missing == [usual]:
+            raise UsageError(f"{spec.model} needs its key in {usual}, which is not set; export it")
+
+
+def _read(answer: Any, prices: Prices, request: Request) -> Reply:
+    """Raises whatever it likes for an answer of another shape."""
+    choice = answer.choices[0]
+    message = choice.message
+    content = message.content
+    text = content if isinstance(content, str) else ""
+    refusal = (getattr(message, "provider_specific_fields", None) or {}).get("refusal")
+    usage, reason = _usage(getattr(answer, "usage", None)), ""
+    if usage is None:
+        asked = estimate_tokens(request.system + request.user)
+        usage = Usage(asked, 0, estimate_tokens(text or str(refusal or "")))
+        reason = "the server counted no tokens; they are estimated"
+    if choice.finish_reason == "content_filter" or refusal:
+        outcome, text = Outcome.REFUSED, text or str(refusal or "")
+    elif choice.finish_reason == "length" or len(text) > _LONGEST_REPLY:
+        outcome = Outcome.TRUNCATED
+    else:
+        outcome = Outcome.OK if text.strip() else Outcome.EMPTY
+    return Reply(text[:_LONGEST_REPLY], outcome, usage, prices.usd(usage), 0.0, request.model, reason)
+
+
+def _usage(found: Any) -> Usage | None:
+    """None where the provider counted nothing that can be."""
+    prompt, completion = getattr(found, "prompt_tokens", None), getattr(found, "completion_tokens", None)
+    if not isinstance(prompt, int) or not isinstance(completion, int) or prompt <= 0 or completion < 0:
+        return None
+    cached = getattr(getattr(found, "prompt_tokens_details", None), "cached_tokens", None)
+    return Usage(prompt, min(max(cached, 0), prompt) if isinstance(cached, int) else 0, completion)

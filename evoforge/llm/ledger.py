@@ -1,0 +1,202 @@
+"""What models have cost, what they may still cost, and the client that keeps to it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from evoforge.core import Call
+from evoforge.errors import BudgetSpentError, ModelRejectedError, UsageError
+from evoforge.llm.records import Client, Reply, Request, Usage, call_of, reply_of
+from evoforge.llm.specs import ModelSpec, prices_of
+
+__all__ = ["Caps", "Ledger", "Metered", "Reservation", "Totals"]
+
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class Caps:
+    """The most that models may take; None: no limit. `usd` 0 forbids calls that cost, free ones pass.
+
+    `minutes` counts the time that calls took, waits between attempts included, side by side or not.
+    """
+
+    usd: float | None = None
+    tokens: int | None = None
+    calls: int | None = None
+    minutes: float | None = None
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over calls. The unsure ones are apart, and count against caps."""
+
+    calls: int = 0
+    retries: int = 0
+    usage: Usage = field(default_factory=Usage)
+    usd: float = 0.0
+    unsure_usd: float = 0.0
+    unsure_tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def requests(self) -> int:
+        """What the provider saw."""
+        return self.calls + self.retries
+
+    @property
+    def most_usd(self) -> float:
+        return self.usd + self.unsure_usd
+
+    @property
+    def most_tokens(self) -> int:
+        return self.usage.tokens + self.unsure_tokens
+
+    def plus(self, reply: Reply) -> Totals:
+        mine, more = self.usage, reply.usage
+        return Totals(
+            calls=self.calls + 1,
+            retries=self.retries + reply.retries,
+            usage=Usage(
+                mine.prompt_tokens + more.prompt_tokens,
+                mine.cached_tokens + more.cached_tokens,
+                mine.completion_tokens + more.completion_tokens,
+            ),
+            usd=self.usd + reply.usd,
+            unsure_usd=self.unsure_usd + reply.unsure_usd,
+            unsure_tokens=self.unsure_tokens + reply.unsure_tokens,
+            seconds=self.seconds + reply.latency_s,
+        )
+
+    @classmethod
+    def of(cls, calls: Iterable[Call]) -> Totals:
+        """Of recorded calls: what a resumed campaign has spent."""
+        totals = cls()
+        for call in calls:
+            totals = totals.plus(reply_of(call))
+        return totals
+
+
+@dataclass(frozen=True, eq=False)
+class Reservation:
+    """The most that one call in flight may take. Each is one object: settled or released once."""
+
+    usd: float
+    tokens: int
+
+
+class Ledger:
+    """Books calls so that those in flight cannot overspend together. Safe to use from several threads.
+
+    A call is let go only when its worst case (the whole prompt at a token per two bytes and uncached,
+    a reply of `max_tokens`) fits into what is left beside the worst cases in flight. What a call took
+    is booked in full; only one that was tried again after a timeout can take more than was reserved.
+    """
+
+    def __init__(self, caps: Caps, spent: Totals | None = None) -> None:
+        self.caps = caps
+        self._totals = spent or Totals()
+        self._open: set[Reservation] = set()
+        self._changed = threading.Condition()
+
+    @property
+    def totals(self) -> Totals:
+        """What has been settled."""
+        with self._changed:
+            return self._totals
+
+    def reserve(self, request: Request, spec: ModelSpec, *, wait: bool = False) -> Reservation:
+        """Sets the worst case aside.
+
+        With `wait` a call that fits only once others are settled waits for them.
+
+        Raises:
+            BudgetSpentError: it does not fit; says what is left.
+            UsageError: the model's price is unknown.
+        """
+        most = Reservation(prices_of(spec).most_usd(request), request.most_prompt_tokens + request.max_tokens)
+        with self._changed:
+            while True:
+                problem = self._problem(most, self._open)
+                if problem is None:
+                    self._open.add(most)
+                    return most
+                if not wait or not self._open or self._problem(most, ()) is not None:
+                    raise BudgetSpentError(problem)
+                self._changed.wait()
+
+    def settle(self, reservation: Reservation, reply: Reply) -> None:
+        """Books what the call took in place of what was set aside.
+
+        Raises:
+            ValueError: it is settled or released already.
+        """
+        with self._changed:
+            self._close(reservation)
+            self._totals = self._totals.plus(reply)
+
+    def release(self, reservation: Reservation) -> None:
+        """Gives back what was set aside for a call that was never made. Raises as `settle`."""
+        with self._changed:
+            self._close(reservation)
+
+    def _close(self, reservation: Reservation) -> None:
+        if reservation not in self._open:
+            raise ValueError("a reservation is settled or released once, and by the ledger that made it")
+        self._open.remove(reservation)
+        self._changed.notify_all()
+
+    def _problem(self, most: Reservation, open_: Iterable[Reservation]) -> str | None:
+        caps, totals, held = self.caps, self._totals, list(open_)
+        if caps.usd is not None and most.usd > 0:
+            left = caps.usd - totals.most_usd - sum(other.usd for other in held)
+            if most.usd > left + _ROUNDING:
+                return _sentence("dollars", f"${most.usd:.4f}", f"${max(left, 0):.4f}", f"${caps.usd:g}", held)
+        if caps.tokens is not None:
+            left = caps.tokens - totals.most_tokens - sum(other.tokens for other in held)
+            if most.tokens > left:
+                return _sentence("tokens", f"{most.tokens:,}", f"{max(left, 0):,}", f"{caps.tokens:,}", held)
+        if caps.calls is not None and totals.calls + len(held) >= caps.calls:
+            return _sentence("calls", "1", "0", f"{caps.calls:,}", held)
+        if caps.minutes is not None and totals.seconds >= 60 * caps.minutes:
+            return _sentence("minutes", "some", "0", f"{caps.minutes:g}", held)
+        return None
+
+
+def _sentence(what: str, most: str, left: str, cap: str, held: Sequence[Reservation]) -> str:
+    flying = f", {len(held)} calls in flight set aside" if held else ""
+    return f"the next call may take {most} {what}, {left} of {cap} are left{flying}; raise the cap to go on"
+
+
+class Metered:
+    """A `Client` that reserves, asks, settles and records every call, failed and rejected ones too."""
+
+    def __init__(
+        self, client: Client, specs: Sequence[ModelSpec], ledger: Ledger, record: Callable[[Call], object]
+    ) -> None:
+        self._client, self._ledger, self._record = client, ledger, record
+        self._specs = {spec.model: spec for spec in specs}
+
+    def complete(self, request: Request) -> Reply:
+        """Waits while only calls in flight stand in the way of the caps."""
+        spec = self._specs.get(request.model)
+        if spec is None:
+            raise UsageError(f"expected one of {', '.join(self._specs) or 'no models'}, got {request.model!r}")
+        reservation = self._ledger.reserve(request, spec, wait=True)
+        try:
+            reply = self._client.complete(request)
+        except ModelRejectedError as error:
+            if isinstance(error.reply, Reply):
+                self._ledger.settle(reservation, error.reply)
+                self._record(call_of(request, error.reply))
+            else:
+                self._ledger.release(reservation)
+            raise
+        except BaseException:
+            self._ledger.release(reservation)
+            raise
+        self._ledger.settle(reservation, reply)
+        self._record(call_of(request, reply))
+        return reply

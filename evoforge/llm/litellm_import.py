@@ -1,0 +1,46 @@
+"""The one door to litellm, and what has to be so before it opens.
+
+Its import takes seconds, would fetch a price list from the network, and would read `.env` files
+from the working directory upwards; the two variables stop both. Releases 1.82.7 and 1.82.8 stole
+credentials; `pyproject.toml` excludes them, and so does this door.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from evoforge.errors import MissingToolError
+
+__all__ = ["import_litellm"]
+
+_STOLEN = ("1.82.7", "1.82.8")
+_NOISE = (r"Item '.*' on TypedDict class '.*' is using the `ReadOnly`", r"Pydantic serializer warnings")
+"""What litellm's records make pydantic say at the first call, and of replies with odd types."""
+_LOCK = threading.Lock()
+
+
+def import_litellm() -> Any:
+    """The module, imported once.
+
+    Raises:
+        MissingToolError: it is not installed, or in one of the two releases never to be run.
+    """
+    with _LOCK:
+        os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+        os.environ["LITELLM_MODE"] = "PRODUCTION"
+        try:
+            found = version("litellm")
+        except PackageNotFoundError:
+            raise MissingToolError("models are asked through litellm; run pip install litellm") from None
+        if found in _STOLEN:
+            raise MissingToolError(f"litellm {found} steals credentials; uninstall it, change your keys, take another")
+        import litellm
+
+        for text in _NOISE:
+            warnings.filterwarnings("ignore", text, UserWarning)
+        litellm.suppress_debug_info = True  # it would print advice on every error
+        return litellm

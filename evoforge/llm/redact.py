@@ -1,0 +1,36 @@
+"""Keys out of texts, before a text reaches a reason, a log or the store."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+
+__all__ = ["redact"]
+
+_HIDDEN = "[key]"
+_SECRET_NAME = re.compile(r"(API_?KEY|_KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)$", re.IGNORECASE)
+_LOOKS_LIKE = re.compile(
+    r"""
+      \b(?:sk|pk|rk|gsk|xai|hf|nvapi|pplx|ghp|github_pat|key)[-_][\w*.…-]{6,}   # providers' prefixes, masked ones too
+    | \bAIza[\w*-]{10,}
+    | \b(?:AKIA|ASIA)[A-Z0-9*]{8,}
+    | \beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]+)?                                       # signed tokens
+    | (?<=Bearer\s)\S{6,}
+    | (?<=api_key=)[^\s&'",]{4,}
+    | (?<=provided:\s)[^\s'",]{6,}                                              # "Incorrect API key provided: …"
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def redact(text: str, secrets: Iterable[str] = (), environ: Mapping[str, str] | None = None) -> str:
+    """`text` without the given secrets, secret-looking environment variables' values, and what looks like a key.
+
+    Values below six characters stay: hiding them would eat ordinary words.
+    """
+    environ = os.environ if environ is None else environ
+    known = {*secrets, *(value for name, value in environ.items() if _SECRET_NAME.search(name))}
+    for secret in sorted((secret for secret in known if len(secret) >= 6), key=len, reverse=True):
+        text = text.replace(secret, _HIDDEN)
+    return _LOOKS_LIKE.sub(_HIDDEN, text)

@@ -1,0 +1,237 @@
+"""Caps hold whatever comes at once, and the books are the provider's."""
+
+import itertools
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from evoforge.core import Call
+from evoforge.errors import BudgetSpentError, ModelRejectedError, UsageError
+from evoforge.llm import (
+    Caps,
+    Ledger,
+    LiteLLMClient,
+    Metered,
+    ModelSpec,
+    Outcome,
+    Recorded,
+    Reply,
+    Request,
+    ScriptedClient,
+    Totals,
+    Usage,
+    reply_of,
+)
+from evoforge.testing.model_server import Answer, ModelServer, fault, garbage, good, refused, reset, slow, truncated
+
+PAID = ModelSpec("openai/paid", None, None, 1000.0, None, 1000.0, max_tokens=100)
+FREE = ModelSpec("openai/free", "http://localhost:1/v1", max_tokens=100)
+
+
+def ask(spec: ModelSpec = PAID, user: str = "x" * 72) -> Request:
+    return spec.request("", user, "improve")  # 100 prompt tokens reserved, 200 in all, $0.2
+
+
+def reply(usd: float = 0.01, tokens: int = 10, **changes: Any) -> Reply:
+    return replace(Reply("x", Outcome.OK, Usage(tokens, 0, 0), usd, 1.0, PAID.model), **changes)
+
+
+def test_a_call_is_let_go_while_its_worst_case_fits() -> None:
+    ledger = Ledger(Caps(usd=0.45))
+    first, _ = ledger.reserve(ask(), PAID), ledger.reserve(ask(), PAID)
+    assert (first.tokens, first.usd) == (200, pytest.approx(0.2))
+    with pytest.raises(BudgetSpentError, match=r"may take \$0.2000 dollars, \$0.0500 of \$0.45 are left, 2 calls in"):
+        ledger.reserve(ask(), PAID)
+    ledger.settle(first, reply(usd=0.01))
+    ledger.reserve(ask(), PAID)
+    assert ledger.totals == Totals(1, 0, Usage(10, 0, 0), 0.01, 0.0, 0, 1.0)
+
+
+def test_a_cap_can_be_spent_to_the_last_cent() -> None:
+    ledger = Ledger(Caps(usd=0.6, tokens=600))
+    for _ in range(3):
+        ledger.settle(ledger.reserve(ask(), PAID), reply(usd=0.2, tokens=200))
+    with pytest.raises(BudgetSpentError):
+        ledger.reserve(ask(), PAID)
+
+
+@pytest.mark.parametrize(
+    ("caps", "said"),
+    [
+        (Caps(tokens=399), r"200 tokens, 199 of 399 are left"),
+        (Caps(calls=1), r"1 calls, 0 of 1 are left"),
+        (Caps(minutes=0.5), r"minutes, 0 of 0.5 are left"),
+        (Caps(usd=0.3), r"\$0.1000 of \$0.3"),
+    ],
+)
+def test_every_cap_stops(caps: Caps, said: str) -> None:
+    ledger = Ledger(caps)
+    ledger.settle(ledger.reserve(ask(), PAID), reply(usd=0.2, tokens=200, latency_s=30.0))
+    with pytest.raises(BudgetSpentError, match=said):
+        ledger.reserve(ask(), PAID)
+
+
+def test_no_dollars_forbid_what_costs_and_let_the_rest_pass() -> None:
+    ledger = Ledger(Caps(usd=0))
+    with pytest.raises(BudgetSpentError):
+        ledger.reserve(ask(), PAID)
+    ledger.settle(ledger.reserve(ask(FREE), FREE), reply(usd=0))
+    with pytest.raises(UsageError, match="price"):
+        ledger.reserve(ask(), ModelSpec("openai/never-heard-of"))
+
+
+def test_what_may_have_cost_counts_against_caps_and_stays_apart() -> None:
+    ledger = Ledger(Caps(usd=0.5, tokens=10_000))
+    ledger.settle(ledger.reserve(ask(), PAID), reply(usd=0.0, tokens=0, unsure_usd=0.4, unsure_tokens=400))
+    assert (ledger.totals.usd, ledger.totals.most_usd, ledger.totals.most_tokens) == (0.0, 0.4, 400)
+    with pytest.raises(BudgetSpentError):
+        ledger.reserve(ask(), PAID)
+
+
+def test_a_reservation_is_closed_once() -> None:
+    ledger = Ledger(Caps(usd=0.2))
+    held = ledger.reserve(ask(), PAID)
+    ledger.release(held)
+    for close in (lambda: ledger.release(held), lambda: ledger.settle(held, reply())):
+        with pytest.raises(ValueError, match="once"):
+            close()
+    other = ledger.reserve(ask(), PAID)
+    with pytest.raises(ValueError, match="ledger that made it"):
+        Ledger(Caps()).settle(other, reply())
+    assert ledger.totals == Totals()
+
+
+def test_a_resumed_ledger_goes_on_where_the_calls_end() -> None:
+    calls: list[Call] = []
+    model = Metered(ScriptedClient([reply(usd=0.2, retries=2), reply(usd=0.2)]), [PAID], Ledger(Caps()), calls.append)
+    for _ in range(2):
+        model.complete(ask())
+    spent = Totals.of(calls)
+    assert (spent.calls, spent.retries, spent.requests, spent.usd) == (2, 2, 4, 0.4)
+    with pytest.raises(BudgetSpentError, match=r"\$0.1000 of \$0.5"):
+        Ledger(Caps(usd=0.5), spent).reserve(ask(), PAID)
+
+
+def test_calls_in_flight_are_waited_for() -> None:
+    """Room for one worst case: of eight threads one at a time asks, and all get their turn."""
+    flying, most = 0, 0
+    lock = threading.Lock()
+
+    class Slow:
+        def complete(self, request: Request) -> Reply:
+            nonlocal flying, most
+            with lock:
+                flying += 1
+                most = max(most, flying)
+            threading.Event().wait(0.002)
+            with lock:
+                flying -= 1
+            return reply(usd=0.01)
+
+    ledger = Ledger(Caps(usd=0.39))
+    model = Metered(Slow(), [PAID], ledger, lambda call: None)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: model.complete(ask()), range(16)))
+    assert (ledger.totals.calls, most) == (16, 1)
+
+
+def test_parallel_calls_never_overspend() -> None:
+    ledger = Ledger(Caps(usd=1.0))
+    model = Metered(ScriptedClient(lambda request: reply(usd=0.2, tokens=200)), [PAID], ledger, lambda call: None)
+
+    def one(_: int) -> bool:
+        try:
+            model.complete(ask())
+        except BudgetSpentError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(16) as pool:
+        assert sum(pool.map(one, range(64))) == 5
+    assert ledger.totals.usd == pytest.approx(1.0)
+
+
+def test_a_client_that_breaks_leaves_nothing_set_aside() -> None:
+    ledger = Ledger(Caps(usd=0.2))
+    model = Metered(Recorded(lambda key: None), [PAID], ledger, lambda call: None)
+    for _ in range(3):
+        with pytest.raises(KeyError):
+            model.complete(ask())
+    with pytest.raises(UsageError, match="expected one of openai/paid, got 'other'"):
+        model.complete(Request("other", "", "", "x"))
+    assert ledger.totals == Totals()
+
+
+def mixed() -> tuple[Answer, ...]:
+    return (
+        good("```cpp\nint main;\n```"), good("prose and nothing else"), truncated("half"), refused(),
+        refused("part", refusal=None), fault(500), fault(429, retry_after="1"), garbage(), good(""), reset(),
+        good("x" * 4000), slow(), fault(503), good("again"),
+    )  # fmt: skip
+
+
+def test_the_books_are_the_servers_own_whatever_it_does() -> None:
+    """Eight threads over HTTP, every mood of a provider, a cap in the way, and a wrong key at the end."""
+    turns = itertools.cycle(mixed())
+    calls: list[Call] = []
+
+    def script(body: Mapping[str, Any]) -> Answer:
+        return next(turns)
+
+    with ModelServer(script) as server:
+        spec = ModelSpec("openai/some", server.api_base, None, 3.0, 0.3, 15.0, max_tokens=200, timeout_s=0.5)
+        client = LiteLLMClient([spec], sleep=lambda seconds: None)
+        ledger = Ledger(Caps(usd=0.3))
+        model = Metered(client, [spec], ledger, calls.append)
+
+        def one(number: int) -> bool:
+            try:
+                model.complete(spec.request("You write kernels. " * 100, f"Number {number}.", "improve", ticket=number))
+            except BudgetSpentError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(8) as pool:
+            went = list(pool.map(one, range(200)))
+        books = server.books
+    totals = ledger.totals
+    assert 0 < sum(went) < 200 and not went[-1]  # it ran to its budget
+    assert totals.requests == books.calls
+    assert totals.usage == Usage(books.prompt_tokens, books.cached_tokens, books.completion_tokens)
+    fresh = books.prompt_tokens - books.cached_tokens
+    assert totals.usd == pytest.approx(fresh * 3e-6 + books.cached_tokens * 3e-7 + books.completion_tokens * 15e-6)
+    worst = 2 * (spec.request("You write kernels. " * 100, "Number 199.", "x").most_prompt_tokens * 3e-6 + 200 * 15e-6)
+    assert totals.most_usd <= 0.3 + worst
+    assert {call.outcome for call in calls} == set(Outcome)
+    assert replace(Totals.of(calls), seconds=0, usd=0, unsure_usd=0) == replace(totals, seconds=0, usd=0, unsure_usd=0)
+    assert sum(call.usd for call in calls) == pytest.approx(totals.usd)
+
+
+def test_a_rejected_call_is_booked_and_recorded_and_stops() -> None:
+    calls: list[Call] = []
+    with ModelServer([fault(500), good("x")], key="right") as server:
+        spec = ModelSpec("openai/some", server.api_base)
+        ledger = Ledger(Caps(usd=0.0))
+        model = Metered(LiteLLMClient([spec], sleep=lambda seconds: None), [spec], ledger, calls.append)
+        with pytest.raises(ModelRejectedError, match="key is refused"):
+            model.complete(spec.request("", "x", "improve"))
+        assert ledger.totals.requests == server.books.calls == 1
+    (call,) = calls
+    assert call.outcome is Outcome.FAILED and "401" in call.reason
+
+
+def test_a_recorded_conversation_replays() -> None:
+    calls: list[Call] = []
+    spec = FREE
+    script = ScriptedClient(["one", "", reply(usd=0.5, model=spec.model)])
+    live = Metered(script, [spec], Ledger(Caps()), calls.append)
+    requests = [spec.request("s", text, "improve", attempt=number) for number, text in enumerate("aab")]
+    heard = [live.complete(request) for request in requests]
+    known = {call.prompt_hash: reply_of(call) for call in calls}
+    assert len(known) == 3
+    replayed = Recorded(known.get)
+    assert [replayed.complete(request) for request in reversed(requests)] == heard[::-1]
