@@ -6,7 +6,8 @@
     ├── UsageError (ValueError)          a wrong option, file or name: the caller mends it
     │   ├── TaskError                    a task file that cannot be a task
     │   ├── ConfigError                  a campaign file that cannot be read
-    │   └── ParameterError               a kernel's parameter header that cannot be read
+    │   ├── ParameterError               a kernel's parameter header that cannot be read
+    │   └── ReplyError                   a model's reply that holds no usable answer
     ├── UnsupportedError (NotImplementedError)   an operator or a feature that is not covered
     ├── MissingToolError (RuntimeError)  a compiler or program that is not installed
     ├── StoreError (RuntimeError)        the store cannot be read or written
@@ -30,6 +31,7 @@ __all__ = [
     "MissingToolError",
     "NotFoundError",
     "ParameterError",
+    "ReplyError",
     "StoreError",
     "StoreVersionError",
     "TaskError",
@@ -60,6 +62,10 @@ class ConfigError(UsageError):
 
 class ParameterError(UsageError):
     """A kernel's `// evoforge:` header that cannot be read."""
+
+
+class ReplyError(UsageError):
+    """A model's reply that holds no usable answer; says why in one sentence."""
 
 
 class UnsupportedError(EvoforgeError, NotImplementedError):
