@@ -25,7 +25,7 @@ from evoforge.prompts.words import Words, cell_words
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["estimate_tokens", "load_contract", "render"]
+__all__ = ["estimate_tokens", "fill", "load_contract", "render"]
 
 CARDS = 3
 """Technique cards per request."""
@@ -127,7 +127,7 @@ def _cards(brief: Brief, known: Sequence[Card], send: Send) -> tuple[Card, ...]:
 
 def _system(brief: Brief, meta_prompt: MetaPrompt, words: Words) -> str:
     task = brief.task
-    return _render(
+    return fill(
         "system.md.j2",
         language_name=_LANGUAGE_NAMES.get(task.language, task.language),
         contract=task.contract,
@@ -145,12 +145,12 @@ def _user(brief: Brief, chosen: Sequence[Card], words: Words, *, facts: bool) ->
     def kernels(some: Sequence[KernelBrief], with_facts: bool = False) -> list[Any]:
         return [words.kernel(kernel, brief, compiler_facts=with_facts) for kernel in some]
 
-    instruction = _render(
+    instruction = fill(
         f"operators/{brief.operator}.md.j2",
         target_cell=cell_words(brief.target_cell, brief.axes) if brief.target_cell is not None else "",
         bottleneck=brief.bottleneck or "",
     )
-    return _render(
+    return fill(
         "user.md.j2",
         parents=kernels(brief.parents, facts),
         attempts=[words.attempt(attempt) for attempt in brief.attempts],
@@ -163,7 +163,8 @@ def _user(brief: Brief, chosen: Sequence[Card], words: Words, *, facts: bool) ->
     )
 
 
-def _render(template: str, **values: object) -> str:
+def fill(template: str, **values: object) -> str:
+    """A template of ``templates/prompts`` with its values; at most one blank line in a row."""
     text = _environment(str(data_dir("templates") / "prompts")).get_template(template).render(**values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
