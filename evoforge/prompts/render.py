@@ -25,13 +25,13 @@ from evoforge.prompts.words import Words, cell_words
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["estimate_tokens", "fill", "load_contract", "render"]
+__all__ = ["LANGUAGE_NAMES", "estimate_tokens", "fill", "load_contract", "render"]
 
 CARDS = 3
 """Technique cards per request."""
 
 _CHARS_PER_TOKEN = 3.5  # code has 3 to 4 bytes per token with today's tokenizers; fewer is safer
-_LANGUAGE_NAMES = {"cpp": "C++", "cuda": "CUDA C++", "triton": "Triton"}
+LANGUAGE_NAMES = {"cpp": "C++", "cuda": "CUDA C++", "triton": "Triton"}
 _TAGS = {"cpp": "cpp", "cuda": "cuda", "triton": "python"}
 _EDITING = ("improve", "aim", "repair", "parametrise")
 
@@ -129,7 +129,7 @@ def _system(brief: Brief, meta_prompt: MetaPrompt, words: Words) -> str:
     task = brief.task
     return fill(
         "system.md.j2",
-        language_name=_LANGUAGE_NAMES.get(task.language, task.language),
+        language_name=LANGUAGE_NAMES.get(task.language, task.language),
         contract=task.contract,
         sections=[(one_line(name, 60), words.text(text)) for name, text in meta_prompt.sections.items()],
         source=words.task_source(task),

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from evoforge.core import MetaPrompt, Strategy
 from evoforge.errors import ReplyError, UsageError
 from evoforge.prompts.brief import Send
-from evoforge.prompts.edits import Edit, apply_edits, find_edits
+from evoforge.prompts.edits import Edit, apply_edits, find_edits, is_marker
 from evoforge.prompts.evolve import LEAST, MOST, Vocabulary
 from evoforge.prompts.files import format_meta_prompt
 from evoforge.prompts.pool import Evidence, Note
@@ -31,7 +31,8 @@ MAX_CHANGE = 0.4
 """Share of the sections' characters that one rewrite may replace."""
 
 _WEIGHT = re.compile(
-    r"^[\s>*`-]{0,8}Weight[*`]{0,3}:[\s*`]{0,4}(operators|stress|priors)\.(\S{1,80})\s{0,4}->\s{0,4}([^\s*`]{1,20})[\s*`.]{0,4}$"
+    r"^[\s>*`-]{0,8}Weight[*`]{0,3}:[\s*`]{0,4}(operators|stress|priors)\.(\S{1,80})\s{0,4}->\s{0,4}"
+    r"([^\s*`]{1,20})[\s*`.]{0,4}$"
 )
 _REFUSED = re.compile(r"```|~~~|https?:|www\.|<<<<<<<|>>>>>>>|\{\{|\{%", re.I)
 
@@ -88,7 +89,7 @@ def apply_rewrite(
     if len(reply_text) > MAX_REPLY_CHARS:
         raise ReplyError(f"expected a reply of at most {MAX_REPLY_CHARS} characters, got {len(reply_text)}")
     lines = clean(reply_text).split("\n")
-    edits, end, whole = find_edits(lines)
+    edits, _, whole = find_edits(lines)
     if not whole:
         raise ReplyError("the reply ends inside an edit; expected '>>>>>>> REPLACE' after every SEARCH")
     if len(edits) > MAX_EDITS:
@@ -124,10 +125,8 @@ def _outside(lines: Sequence[str]) -> list[str]:
     """Lines that are in no edit."""
     out, inside = [], False
     for line in lines:
-        if find_edits([line])[1] != -1:
-            inside = True
-        elif inside and re.match(r"^[ \t]{0,12}>{5,9} ?REPLACE", line):
-            inside = False
+        if is_marker(line):
+            inside = not inside
         elif not inside:
             out.append(line)
     return out

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 
 from evoforge.core import MetaPrompt, Strategy
 from evoforge.errors import NotFoundError, UsageError
 from evoforge.lowering.schedule import CHOICES
 from evoforge.paths import data_dir
-from evoforge.prompts import Credit, PromptPool, format_meta_prompt, load_meta_prompts, parse_meta_prompt
+from evoforge.prompts import Credit, Note, PromptPool, format_meta_prompt, load_meta_prompts, parse_meta_prompt
 
 
 def prompt(name: str, version: int = 1, parents: tuple[str, ...] = (), weight: float = 1.0) -> MetaPrompt:
@@ -36,12 +37,10 @@ def test_ancestors_come_nearest_first_and_once() -> None:
     assert pool.ancestors("a@1") == () == pool.ancestors("stranger@1")
 
 
-def test_retired_versions_are_remembered_but_not_picked() -> None:
+def test_retired_versions_are_remembered_but_not_active() -> None:
     pool = PromptPool([prompt("a"), prompt("b")])
-    assert pool.pick(lambda prompts: len(prompts) - 1).ref == "b@1"
     pool.retire("b@1")
     assert [p.ref for p in pool.active()] == ["a@1"] and "b@1" in pool
-    assert pool.pick(lambda prompts: len(prompts) - 1).ref == "a@1"
     with pytest.raises(UsageError, match="only active"):
         pool.retire("a@1")
     with pytest.raises(NotFoundError):
@@ -59,6 +58,79 @@ def test_credit_adds_up_whatever_the_order() -> None:
         totals.add(pool.credits()["a@1"])
         assert pool.credits()["b@1"] == Credit()
     assert totals == {Credit(uses=4, valid=3, gain=1.0, cost_s=4.85)}
+
+
+def test_notes_keep_the_best_and_the_latest_failures_whatever_the_order() -> None:
+    notes = [(Note(t, "improve", "CORRECT" if t % 2 else "WRONG", gain=float(t % 7)), t % 2 == 1) for t in range(1, 41)]
+    seen = set()
+    for order in (notes, notes[::-1], sorted(notes, key=lambda row: row[0].gain)):
+        pool = PromptPool([prompt("a")])
+        for note, valid in order:
+            pool.credit("a@1", gain=note.gain, cost_s=1.0, valid=valid, note=note)
+        seen.add(pool.evidence("a@1"))
+    (evidence,) = seen
+    assert [note.ticket for note in evidence.failed] == [40, 38, 36, 34, 32, 30, 28, 26]
+    assert [note.gain for note in evidence.best][:3] == [6.0, 6.0, 6.0] and evidence.credit.uses == 40
+    with pytest.raises(NotFoundError):
+        pool.evidence("z@1")
+
+
+def test_worth_is_gain_per_cost_shrunk_to_what_was_expected() -> None:
+    pool = PromptPool([prompt("a"), prompt("b"), prompt("c")])
+    assert set(pool.worth().values()) == {0.0}
+    for _ in range(50):
+        pool.credit("a@1", gain=2.0, cost_s=10.0, valid=True)
+        pool.credit("b@1", gain=0.5, cost_s=10.0, valid=True)
+    pool.credit("c@1", gain=2.5, cost_s=10.0, valid=True)
+    worth = pool.worth()
+    assert worth["a@1"] > worth["c@1"] > worth["b@1"], "one lucky outcome does not enthrone"
+    pool.add(prompt("a", 2, ("a@1",)))
+    pool.add(prompt("b", 2, ("b@1",)))
+    again = pool.worth()
+    assert again["a@2"] == pytest.approx(again["a@1"]) and again["b@2"] == pytest.approx(again["b@1"])
+    pool.credit("a@2", gain=0.0, cost_s=10.0, valid=False, cost_usd=0.5)
+    assert pool.worth()["a@2"] < again["a@2"] / 10, "dollars count"
+    best = pool.better("b@1")
+    assert best is not None and best.ref == "a@1" and pool.better("a@1") is None
+
+
+def test_the_worthier_breed_more_often_and_never_with_themselves() -> None:
+    pool = PromptPool([prompt("a"), prompt("b"), prompt("c")])
+    for _ in range(20):
+        pool.credit("b@1", gain=2.0, cost_s=10.0, valid=True)
+        pool.credit("a@1", gain=0.1, cost_s=10.0, valid=True)
+    rng = np.random.default_rng(0)
+    drawn = [pool.parents(rng) for _ in range(300)]
+    count = {name: sum(first.name == name for first, _ in drawn) for name in "abc"}
+    assert count["b"] > count["c"] > count["a"] > 10
+    assert all(partner is not None and partner.ref != first.ref for first, partner in drawn)
+    assert PromptPool([prompt("a")]).parents(rng)[1] is None
+
+
+def test_shrinking_keeps_lineages_and_the_worthy() -> None:
+    pool = PromptPool([prompt("a"), prompt("b")])
+    for version in range(2, 8):
+        pool.add(prompt("a", version, (f"a@{version - 1}",), weight=1.0 + version))
+    for ref in [one.ref for one in pool]:
+        for _ in range(5):
+            pool.credit(ref, gain=0.0 if ref == "b@1" else float(pool[ref].version), cost_s=1.0, valid=True)
+    gone = pool.shrink(4)
+    assert [one.ref for one in pool.active()] == ["b@1", "a@5", "a@6", "a@7"]
+    assert gone == ["a@1", "a@2", "a@3", "a@4"] and pool.shrink(4) == []
+    assert pool.shrink(1) and len(pool.active()) == 1
+    with pytest.raises(UsageError, match=r"meta_prompts\.active"):
+        pool.shrink(0)
+
+
+def test_of_twins_the_less_worthy_goes_first_and_the_untried_wait() -> None:
+    pool = PromptPool(
+        [prompt("a", weight=1.0), prompt("b", weight=1.01), prompt("c", weight=9.0), prompt("d", weight=0.1)]
+    )
+    for ref, gain in (("a@1", 3.0), ("b@1", 2.0), ("c@1", 0.5)):
+        for _ in range(5):
+            pool.credit(ref, gain=gain, cost_s=1.0, valid=True)
+    assert pool.shrink(3) == ["b@1"], "c earns less than b, but says something else"
+    assert pool.shrink(2) == ["c@1"], "d was never tried"
 
 
 def test_the_seeds_that_ship_are_distinct_and_read_back_the_same() -> None:
