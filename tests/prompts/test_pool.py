@@ -9,7 +9,15 @@ from evoforge.core import MetaPrompt, Strategy
 from evoforge.errors import NotFoundError, UsageError
 from evoforge.lowering.schedule import CHOICES
 from evoforge.paths import data_dir
-from evoforge.prompts import Credit, Note, PromptPool, format_meta_prompt, load_meta_prompts, parse_meta_prompt
+from evoforge.prompts import (
+    Credit,
+    Note,
+    PromptPool,
+    format_meta_prompt,
+    load_meta_prompts,
+    parse_meta_prompt,
+    prompt_distance,
+)
 
 
 def prompt(name: str, version: int = 1, parents: tuple[str, ...] = (), weight: float = 1.0) -> MetaPrompt:
@@ -133,18 +141,24 @@ def test_of_twins_the_less_worthy_goes_first_and_the_untried_wait() -> None:
     assert pool.shrink(2) == ["c@1"], "d was never tried"
 
 
-def test_the_seeds_that_ship_are_distinct_and_read_back_the_same() -> None:
-    pool = PromptPool.default("cpp")
+LANGUAGES = pytest.mark.parametrize("language", ["cpp", "triton", "cuda"])
+
+
+@LANGUAGES
+def test_the_seeds_that_ship_are_distinct_and_read_back_the_same(language: str) -> None:
+    pool = PromptPool.default(language)
     assert len(pool) >= 6
     assert len({repr(p.strategy) for p in pool}) == len(pool)
     assert all(parse_meta_prompt(format_meta_prompt(p)) == p for p in pool)
-    assert [p.ref for p in pool] == [p.ref for p in load_meta_prompts(data_dir("meta_prompts"), "cpp")]
+    assert [p.ref for p in pool] == [p.ref for p in load_meta_prompts(data_dir("meta_prompts"), language)]
+    assert all(prompt_distance(a, b) > 0.2 for a, b in itertools.combinations(pool, 2))
     with pytest.raises(UsageError, match="'brainfuck'"):
         PromptPool.default("brainfuck")
 
 
-def test_seeds_hold_weights_not_schedules() -> None:
-    for seed in PromptPool.default("cpp"):
+@LANGUAGES
+def test_seeds_hold_weights_not_schedules(language: str) -> None:
+    for seed in PromptPool.default(language):
         weights = [*seed.strategy.operators.values(), *seed.strategy.stress.values(), *seed.strategy.priors.values()]
         # No weight forces or forbids a decision: every schedule stays possible under every seed.
         assert weights and all(0.1 <= weight <= 5 for weight in weights)
@@ -153,8 +167,9 @@ def test_seeds_hold_weights_not_schedules() -> None:
             assert not any(word in text.lower() for word in ("softmax", "rmsnorm", "rms_norm", "4096", "2048"))
 
 
-def test_seeds_name_decisions_that_schedules_have() -> None:
-    for seed in PromptPool.default("cpp"):
+@LANGUAGES
+def test_seeds_name_decisions_that_schedules_have(language: str) -> None:
+    for seed in PromptPool.default(language):
         for key in seed.strategy.priors:
             gene, _, value = key.partition("=")
             assert gene.isupper() or value in CHOICES[gene], (seed.ref, key)
