@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from evoforge.core import MetaPrompt
+from evoforge.core import MetaPrompt, Strategy
 from evoforge.errors import UsageError
 from evoforge.paths import data_dir
 from evoforge.prompts.brief import Brief, KernelBrief, Prompt, Send
@@ -132,6 +132,7 @@ def _system(brief: Brief, meta_prompt: MetaPrompt, words: Words) -> str:
         language_name=LANGUAGE_NAMES.get(task.language, task.language),
         contract=task.contract,
         sections=[(one_line(name, 60), words.text(text)) for name, text in meta_prompt.sections.items()],
+        favours=_favours(meta_prompt.strategy),
         source=words.task_source(task),
         workloads=words.workloads(task),
         precision=words.line(task.precision),
@@ -139,6 +140,16 @@ def _system(brief: Brief, meta_prompt: MetaPrompt, words: Words) -> str:
         times=words.times(task),
         facts=words.facts(task),
     )
+
+
+def _favours(strategy: Strategy) -> list[str]:
+    """Axis levels and decisions that weigh other than 1; operators are the emitters' own matter."""
+    tables = {"axis levels": strategy.stress, "decisions": strategy.priors}
+    rows = []
+    for name, table in tables.items():
+        weights = [f"{one_line(key, 60)} {weight:g}" for key, weight in sorted(table.items()) if weight != 1]
+        rows += [f"{name}: {', '.join(weights)}"] if weights else []
+    return rows
 
 
 def _user(brief: Brief, chosen: Sequence[Card], words: Words, *, facts: bool) -> str:
