@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -175,9 +175,24 @@ def _user(brief: Brief, chosen: Sequence[Card], words: Words, *, facts: bool) ->
 
 
 def fill(template: str, **values: object) -> str:
-    """A template of ``templates/prompts`` with its values; at most one blank line in a row."""
+    """A template of ``templates/prompts`` with its values; one blank line in a row outside of fences."""
     text = _environment(str(data_dir("templates") / "prompts")).get_template(template).render(**values)
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+    return "\n".join(_spaced(text.strip().split("\n"))) + "\n"
+
+
+def _spaced(lines: Sequence[str]) -> Iterator[str]:
+    """`lines` with single blank ones; fenced text, which edits have to match, stays as it is."""
+    marks, blank = "", False
+    for line in lines:
+        bare = line.strip()
+        if marks:
+            marks = "" if bare.startswith(marks) and not bare.strip("`") else marks
+        elif bare.startswith("```"):
+            marks = bare[: len(bare) - len(bare.lstrip("`"))]
+        elif not bare and blank:
+            continue
+        blank = not bare and not marks
+        yield line
 
 
 @functools.lru_cache(maxsize=4)

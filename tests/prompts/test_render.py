@@ -42,6 +42,7 @@ def test_every_operator_says_task_contract_hardware_and_what_to_do(operator: str
         "eager 0.5",
         "below 0.1",
         "cores: 2",
+        "axis levels: memory=3 1.5",
     ):
         assert words in prompt.system
     assert all(parent.candidate.source.strip() in prompt.user for parent in brief.parents)
@@ -68,6 +69,13 @@ def test_the_parent_is_told_with_verdict_bound_facts_and_cell(make: SimpleNamesp
         "memory 3 (streaming)",
     ):
         assert words in user, words
+
+
+def test_sources_are_shown_to_the_letter(make: SimpleNamespace) -> None:
+    source = make.KERNEL.replace("    return 0;", "\n\n\n\t  return 0;  ")
+    brief = make.brief(parents=(make.kernel(source),), task=make.task(source="import torch\n\n\n\nx = 1\n"))
+    prompt = render(brief, make.meta_prompt(), identity=make.WHO)
+    assert source in prompt.user and "import torch\n\n\n\nx = 1" in prompt.system
 
 
 def test_a_failure_is_told_with_the_judges_words(make: SimpleNamespace) -> None:
