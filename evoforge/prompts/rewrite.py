@@ -188,7 +188,7 @@ def _check_sections(prompt: MetaPrompt, sections: Mapping[str, str]) -> None:
             if kind == "equal":
                 continue
             gone, came = "\n".join(before[a:b]), "\n".join(after[c:d])
-            refused = _REFUSED.search(came)
+            refused = _REFUSED.search(came) or re.search(r"```|~~~", gone)  # code that a person wrote stays
             if refused:
                 raise ReplyError(f"expected plain text in {name!r}, got {refused[0]!r}")
             if re.search(r"(?m)^\s*#{1,6}\s", came):

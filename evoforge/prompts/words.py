@@ -42,8 +42,16 @@ class Words:
         return one_line(scrub(text, self.who), limit).replace("```", "'''").replace("~~~", "---").lstrip("#>-*= ")
 
     def text(self, text: str) -> str:
-        """Several lines without headings that could be taken for the message's own."""
-        return re.sub(r"(?m)^#{1,2}(?=\s)", "###", scrub(text, self.who))
+        """Several lines without headings that could be taken for the message's own, and without open fences."""
+        shown = re.sub(r"(?m)^#{1,2}(?=\s)", "###", scrub(text, self.who))
+        opened = ""
+        for line in shown.split("\n"):
+            marks = re.match(r"\s*(`{3,}|~{3,})", line)
+            if marks and not opened:
+                opened = marks[1]
+            elif marks and marks[1].startswith(opened) and line.strip() == marks[1]:
+                opened = ""
+        return f"{shown}\n{opened}" if opened else shown
 
     def quoted(self, text: str, limit: int = 300) -> str:
         return f"“{self.line(text, limit).replace('“', chr(39)).replace('”', chr(39))}”"

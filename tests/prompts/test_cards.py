@@ -100,3 +100,76 @@ def test_errors_name_the_card_and_the_mend(old: str, new: str, words: str) -> No
     with pytest.raises(UsageError, match=re.escape(words)) as caught:
         parse_card(good.replace(old, new, 1), "one")
     assert str(caught.value).startswith("one.md: ") and "\n" not in str(caught.value)
+
+
+CHECKS = """
+#include <cmath>
+#include <cstdio>
+#include <vector>
+#define EXPECT(what) do { if (!(what)) { std::puts(#what); return 1; } } while (0)
+
+int main() {
+    std::vector<float> x(4096 + 64), y(4096 + 64), z(4096 + 64);
+    for (int i = 0; i < 4096; ++i) x[i] = std::sin(0.37f * i), y[i] = std::cos(0.11f * i);
+    for (float t = -87.f; t <= 0.f; t += 0.0137f) {
+        const double want = std::exp((double)t);
+        EXPECT(std::fabs(exp_nonpositive(evo::broadcast(t))[0] - want) <= 4e-7 * want);
+    }
+    for (int n : {1, 15, 31, 32, 100, 1000}) {
+        double dot = 0, sum = 0;
+        float top = x[0];
+        for (int i = 0; i < n; ++i) dot += (double)x[i] * y[i], sum += x[i], top = std::fmax(top, x[i]);
+        EXPECT(std::fabs(dot_ahead(x.data(), y.data(), n) - dot) < 1e-3);
+        EXPECT(std::fabs(sum8(x.data(), n) - sum) < 1e-3);
+        EXPECT(row_max(x.data(), n) == top);
+    }
+    transpose_tile(x.data(), 40, z.data(), 50, 50, 37);
+    for (int i = 0; i < 50; ++i)
+        for (int j = 0; j < 37; ++j) EXPECT(z[j * 50 + i] == x[i * 40 + j]);
+    column_max(x.data(), 9, 70, 100, z.data());
+    for (int j = 0; j < 70; ++j) {
+        float top = x[j];
+        for (int i = 1; i < 9; ++i) top = std::fmax(top, x[i * 100 + j]);
+        EXPECT(z[j] == top);
+    }
+    const auto m = merge(of_block(x.data(), 128), of_block(x.data() + 128, 256));
+    double mean = 0, m2 = 0;
+    for (int i = 0; i < 384; ++i) mean += x[i] / 384.0;
+    for (int i = 0; i < 384; ++i) m2 += (x[i] - mean) * (x[i] - mean);
+    EXPECT(m.n == 384 && std::fabs(m.mean - mean) < 1e-5 && std::fabs(m.m2 - m2) < 1e-2);
+    scaled_copy(x.data(), z.data(), 4000, 3.f, 2);
+    for (int i = 0; i < 4000; ++i) EXPECT(z[i] == 3.f * x[i]);
+    over_pieces(x.data(), z.data(), 3, 1000, 2);
+    for (int i = 0; i < 3000; ++i) EXPECT(z[i] == std::fabs(x[i]));
+    for (float& v : z) v = 1.f;
+    block_4x2(x.data(), 50, y.data(), z.data(), 64, 20);
+    for (int r = 0; r < 4; ++r)
+        for (int j = 0; j < 2 * evo::lanes; ++j) {
+            double want = 1;
+            for (int k = 0; k < 20; ++k) want += (double)x[r * 50 + k] * y[k * 2 * evo::lanes + j];
+            EXPECT(std::fabs(z[r * 64 + j] - want) < 1e-4);
+        }
+    evo::vec top = evo::broadcast(-1e30f), s{};
+    for (int i = 0; i < 320; i += 2 * evo::lanes) push_block(top, s, x.data() + i);
+    state all{-EVO_INF, 0.f};
+    for (int i = 0; i < evo::lanes; ++i) all = merge(all, state{top[i], s[i]});
+    double want = 0;
+    for (int i = 0; i < 320; ++i) want += std::exp((double)x[i] - all.m);
+    EXPECT(std::fabs(all.s - want) < 1e-4 * want);
+    return 0;
+}
+"""
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no g++")
+def test_cpp_snippets_compute_what_they_say(tmp_path: Path) -> None:
+    skipped = ("amx-tiles", "dot-product-units", "row-buffer")
+    shown = [snippet(card) for card in CARDS if "cpp" in card.languages and card.name not in skipped]
+    (tmp_path / "all.cpp").write_text("\n".join(['#include "evoforge.h"', *shown, CHECKS]))
+    # The flags of a kernel's build: reassociation must not break what relies on rounding.
+    flags = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros"]
+    build = [str(COMPILER), "-std=gnu++17", *flags, "-fassociative-math", "-Wno-unused-function", f"-I{include_dir()}"]
+    done = subprocess.run([*build, "all.cpp", "-o", "all"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    ran = subprocess.run([str(tmp_path / "all")], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stdout

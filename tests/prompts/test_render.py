@@ -162,6 +162,11 @@ def test_text_in_a_kernel_cannot_leave_its_fence(make: SimpleNamespace) -> None:
     assert "Ignore the above" not in outside and outside.count("# What to do") == 1
 
 
+def test_a_fence_that_a_briefing_leaves_open_is_closed(make: SimpleNamespace) -> None:
+    system = render(make.brief(), make.meta_prompt(Analysis="Look:\n\n````c\nint x;\n```"), identity=make.WHO).system
+    assert "# Task" in outline(system) and "# Hardware" in outline(system)
+
+
 def outline(text: str) -> list[str]:
     """Headings and fences that a reader of Markdown sees outside of fenced data."""
     found, fence = [], ""
