@@ -36,6 +36,8 @@ class Budget(_Model):
 class _MetaPrompts(_Model):
     pool: str = "default"
     evolve_every: int = Field(default=20, ge=0)
+    active: int = Field(default=8, ge=1)
+    tokens: int = Field(default=24000, ge=2000)
 
 
 class _Archive(_Model):
@@ -88,7 +90,6 @@ class _Common(_Model):
     emitters: tuple[str, ...] | None = None
     models: tuple[ModelConfig, ...] = ()
     send: _Send = _Send()
-    prompt_tokens: int = Field(default=24000, ge=2000)
     meta_prompts: _MetaPrompts = _MetaPrompts()
     archive: _Archive = _Archive()
     tuning: _Tuning = _Tuning()

@@ -7,7 +7,8 @@
     │   ├── TaskError                    a task file that cannot be a task
     │   ├── ConfigError                  a campaign file that cannot be read
     │   ├── ParameterError               a kernel's parameter header that cannot be read
-    │   └── ModelRejectedError           a model that no repetition makes answer: key, name, quota
+    │   ├── ModelRejectedError           a model that no repetition makes answer: key, name, quota
+    │   └── ReplyError                   a model's reply that holds no usable answer
     ├── UnsupportedError (NotImplementedError)   an operator or a feature that is not covered
     ├── MissingToolError (RuntimeError)  a compiler or program that is not installed
     ├── StoreError (RuntimeError)        the store cannot be read or written
@@ -34,6 +35,7 @@ __all__ = [
     "ModelRejectedError",
     "NotFoundError",
     "ParameterError",
+    "ReplyError",
     "StoreError",
     "StoreVersionError",
     "TaskError",
@@ -75,6 +77,10 @@ class ModelRejectedError(UsageError):
     def __init__(self, message: str, reply: object = None) -> None:
         super().__init__(message)
         self.reply = reply
+
+
+class ReplyError(UsageError):
+    """A model's reply that holds no usable answer; says why in one sentence."""
 
 
 class UnsupportedError(EvoforgeError, NotImplementedError):

@@ -22,7 +22,7 @@ from evoforge.campaign._state import State
 from evoforge.campaign._told import told_of
 from evoforge.config import CampaignConfig
 from evoforge.core import PROTOCOL_VERSION, Call, Candidate, Evaluation, Kind, Target
-from evoforge.emitters import Bandit, Proposal, Selection, generator_emitters, model_emitters
+from evoforge.emitters import MODEL_EMITTERS, Bandit, Proposal, Selection, generator_emitters, model_emitters
 from evoforge.errors import (
     EnvironmentChangedError,
     MissingToolError,
@@ -184,13 +184,13 @@ class Campaign:
             emitters=generator_emitters(selection) if config.with_generator else (),
             bandit=Bandit(pool.ancestors, usd_per_s=usd_per_s),
             pool=pool,
-            evolution=Evolution(config.meta_prompts.evolve_every, config.seed, usd_per_s),
+            evolution=Evolution(config.meta_prompts.evolve_every, config.seed, usd_per_s, config.meta_prompts.active),
             seed=config.seed,
             workers=config.workers,
             trials=config.tuning.trials,
             lead=setup.lead,
-            told=told_of(self.row.task, target, config.language, setup) if desk else None,
-            writers=model_emitters(config.asking, selection) if desk else (),
+            told=told_of(self.row.task, target, config.language, setup),
+            writers=model_emitters(config.asking, selection),
             desk=desk,
         )
 
@@ -227,7 +227,35 @@ class Campaign:
         seeds = self.row.setup.get("seeds", [])
         self.store.update_campaign(self.name, setup={**setup.to_json(), "seeds": seeds, **more})
 
+    def restored(self, judge: Judge | None, target: Target, setup: Setup, narrator: Narrator) -> Loop:
+        """The search as the store tells it, for who answers tickets; without a judge it can only be read.
+
+        Raises:
+            UsageError: the campaign was never set up.
+        """
+        ground = Ground.of(setup, target)
+        self.config = self.config.model_copy(update={"models": (), "emitters": MODEL_EMITTERS})
+        with ExitStack() as stack:
+            loop = self._loop(judge, target, setup, ground, narrator, Clock(None, None), stack)
+        self._restore(loop)
+        return loop
+
+    def known_setup(self) -> Setup:
+        """What the campaign found out before it searched.
+
+        Raises:
+            UsageError: it has not got so far.
+        """
+        if not self.row.setup.get("baseline"):
+            raise UsageError(
+                f"expected campaign {self.name} to be set up, and it was interrupted before; "
+                f"run: evoforge resume {self.name}"
+            )
+        return Setup.from_json(self.row.setup)
+
     def _measurer(self, judge: Judge | None, target: Target) -> Measurer:
+        if judge is None and self._replay is None:
+            return Recorded(self.store, self.row.task, self.row.target)
         live = None
         if judge is not None:
             live = Live(judge, Descriptor.from_json(self.row.descriptor), build_jobs=max(target.threads, 1))
@@ -270,7 +298,7 @@ class Campaign:
         for ticket, useless in calls.items():
             if ticket is not None:
                 loop.forfeit(ticket, useless[-1])
-        loop.evolution.caught_up()
+        loop.evolution.caught_up(loop.pool)
         last = max((ticket for ticket in (self.store.last_ticket(self.name), *calls) if ticket is not None), default=-1)
         loop.next_ticket = last + 1
 

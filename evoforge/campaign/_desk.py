@@ -11,7 +11,7 @@ from evoforge.core import MetaPrompt, Outcome
 from evoforge.emitters import Assignment, Proposal
 from evoforge.errors import BudgetSpentError, ReplyError, UsageError
 from evoforge.llm import Client, ModelSpec, Reply, Request
-from evoforge.prompts import Prompt, Send, parse_reply, render
+from evoforge.prompts import Identity, Prompt, Send, parse_reply, render, scrub_source
 
 __all__ = ["Answered", "Desk"]
 
@@ -73,7 +73,9 @@ class Desk:
     @property
     def out(self) -> frozenset[tuple[str, str]]:
         """(operator, parent's id) of what is being asked."""
-        return frozenset((out.assignment.brief.operator, parent.id) for out in self._out for parent in out.assignment.parents)
+        return frozenset(
+            (out.assignment.brief.operator, parent.id) for out in self._out for parent in out.assignment.parents
+        )
 
     def submit(self, ticket: int, assignment: Assignment, meta_prompt: MetaPrompt, model: str) -> None:
         """Asks; the answer comes with `collect`."""
@@ -124,10 +126,12 @@ class Desk:
             return self._answered(out, None, str(error), 0.0)
         if reply.outcome not in (Outcome.OK, Outcome.TRUNCATED):
             return self._answered(out, None, f"{reply.outcome}: {reply.reason}", reply.usd)
-        parents = out.assignment.parents
+        parents, language, here = out.assignment.parents, out.assignment.brief.task.language, Identity.here()
         try:
             answer = parse_reply(
-                reply.text, language=out.assignment.brief.task.language, parent=parents[0].source if parents else None
+                reply.text,
+                language=language,
+                parent=scrub_source(parents[0].source, language, here) if parents else None,
             )
             proposal = out.assignment.proposal(
                 answer, meta_prompt=out.meta_prompt, model=out.model, exemplars=out.prompt.exemplars, usd=reply.usd

@@ -9,9 +9,9 @@ import numpy as np
 
 from evoforge.campaign._desk import Desk
 from evoforge.core import MetaPrompt, Outcome
-from evoforge.errors import ReplyError, UsageError
+from evoforge.errors import BudgetSpentError, ReplyError, UsageError
 from evoforge.llm import Reply
-from evoforge.prompts import PromptPool, apply_rewrite, breed, rewrite_request
+from evoforge.prompts import PromptPool, Vocabulary, apply_rewrite, breed, rewrite_request
 
 __all__ = ["Evolution"]
 
@@ -23,16 +23,17 @@ PURPOSE = "evolve"
 class Evolution:
     """Breeds a child every `every` outcomes (0: never); with models every second one is a rewriting.
 
-    `told` counts outcomes, `bred` the children begun. A rewriting is asked for in one round and read in the
-    next, so that nothing waits for the model.
+    `told` counts outcomes, `bred` the children begun; at most `active` versions are in use. A rewriting
+    is asked for in one round and read in the next, so that nothing waits for the model.
     """
 
     every: int
     seed: int
     usd_per_s: float
+    active: int
     told: int = 0
     bred: int = 0
-    _asked: list[tuple[MetaPrompt, Future[Reply]]] = field(default_factory=list)
+    _asked: list[tuple[MetaPrompt, MetaPrompt | None, Future[Reply]]] = field(default_factory=list)
 
     def due(self, pool: PromptPool, desk: Desk | None) -> list[MetaPrompt]:
         """The children that are due, added to `pool`; what they displace is retired."""
@@ -46,26 +47,38 @@ class Evolution:
             else:
                 children.append(breed(pool, rng, usd_per_s=self.usd_per_s))
         if children:
-            pool.shrink(usd_per_s=self.usd_per_s)
+            pool.shrink(self.active, usd_per_s=self.usd_per_s)
         return children
 
-    def caught_up(self) -> None:
+    def caught_up(self, pool: PromptPool) -> None:
         """Takes the children of what was told so far as born: a resumed campaign has them from its store."""
         self.bred = self.told // self.every if self.every else 0
+        pool.shrink(max(self.active, 1), usd_per_s=self.usd_per_s)
 
     def _rewrite(self, pool: PromptPool, desk: Desk, rng: np.random.Generator) -> None:
-        parent, better = pool.parents(rng, usd_per_s=self.usd_per_s)
-        system, user = rewrite_request(parent, better, pool.evidence(parent.ref))
+        parent, _ = pool.parents(rng, usd_per_s=self.usd_per_s)
+        better = pool.better(parent.ref, usd_per_s=self.usd_per_s)
+        system, user = rewrite_request(
+            parent, better, pool.evidence(parent.ref),
+            better_evidence=pool.evidence(better.ref) if better else None, vocabulary=Vocabulary.of(pool),
+        )  # fmt: skip
         model = desk.models[int(rng.integers(len(desk.models)))]
-        self._asked.append((parent, desk.start(model, system, user, PURPOSE)))
+        self._asked.append((parent, better, desk.start(model, system, user, PURPOSE)))
 
-    def _read(self, pool: PromptPool, parent: MetaPrompt, reply: Future[Reply]) -> MetaPrompt | None:
+    def _read(
+        self, pool: PromptPool, parent: MetaPrompt, better: MetaPrompt | None, reply: Future[Reply]
+    ) -> MetaPrompt | None:
         """The rewritten prompt; None where the model gave nothing that may be used."""
-        found = reply.result()
+        try:
+            found = reply.result()
+        except BudgetSpentError:
+            return None
         if found.outcome is not Outcome.OK:
             return None
         try:
-            child = apply_rewrite(parent, found.text, pool.next_version(parent.name))
+            child = apply_rewrite(
+                parent, found.text, pool.next_version(parent.name), better=better, vocabulary=Vocabulary.of(pool)
+            )
             pool.add(child)
         except (ReplyError, UsageError):
             return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 
@@ -16,15 +17,26 @@ from evoforge.archives import DISQUALIFYING
 from evoforge.campaign._budget import Clock
 from evoforge.campaign._desk import Answered, Desk
 from evoforge.campaign._events import Narrator
+from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._measure import Measurer
 from evoforge.campaign._state import Point, State, point
-from evoforge.campaign._evolution import Evolution
 from evoforge.core import AddStatus, Call, Candidate, Cell, Evaluation, MetaPrompt, Params, Status
 from evoforge.emitters import (
-    Arm, Bandit, Emitter, ModelEmitter, Outcome, Proposal, Ranker, SearchView, Space, arms_of,
+    Arm,
+    Assignment,
+    Bandit,
+    Emitter,
+    ModelEmitter,
+    Outcome,
+    Proposal,
+    Ranker,
+    SearchView,
+    Space,
+    Twin,
+    arms_of,
 )  # fmt: skip
-from evoforge.errors import ParameterError
-from evoforge.prompts import PromptPool, TaskBrief
+from evoforge.errors import ParameterError, UsageError
+from evoforge.prompts import Note, PromptPool, TaskBrief
 from evoforge.storage import Placement, Store
 from evoforge.tuning import Tuner
 
@@ -175,18 +187,45 @@ class Loop:
             if twin is None:
                 return answered.ticket, answered.proposal
             reason = f"the same text as candidate {twin.candidate[:12]}"
-        self._waste(answered.ticket, arm, answered.usd)
+        self._waste(answered.ticket, arm, answered.usd, reason)
         self.narrator.tell("useless", text=reason, model=answered.model, operator=arm.emitter, usd=answered.usd)
         return None
 
-    def _waste(self, ticket: int, arm: Arm, usd: float) -> None:
+    def assign(self, ticket: int, model: str, emitter: str | None) -> tuple[Assignment, MetaPrompt]:
+        """What somebody outside is asked under `ticket`, who answers as `model`.
+
+        Raises:
+            UsageError: the emitter cannot ask for anything now; names those that can.
+        """
+        rng = np.random.default_rng([self.seed, ticket])
+        view = self._view()
+        arms = arms_of(self.writers, self.pool.active(), view, (model,))
+        ready = sorted({arm.emitter for arm in arms})
+        arms = [arm for arm in arms if emitter in (None, arm.emitter)]
+        for _ in range(_ATTEMPTS if arms else 0):
+            arm = self.bandit.choose(arms, ticket, rng)
+            prompt = self.pool[arm.meta_prompt]
+            assignment = next(one for one in self.writers if one.name == arm.emitter).assign(view, prompt, rng)
+            if assignment is not None:
+                return assignment, prompt
+        raise UsageError(f"expected an emitter of {', '.join(ready)}, got {emitter!r}: it has nothing to ask for now")
+
+    def accept(self, ticket: int, proposal: Proposal) -> Twin | None:
+        """Judges an answer from outside; None, or the candidate that already has this text."""
+        twin = self.state.gate.twin(proposal.candidate)
+        if twin is None:
+            self._travel(ticket, proposal)
+        return twin
+
+    def _waste(self, ticket: int, arm: Arm, usd: float, reason: str) -> None:
+        note = Note(ticket, arm.emitter, "no kernel", reason=reason)
         self.bandit.waste(ticket, arm, usd)
-        self.pool.credit(arm.meta_prompt, gain=0.0, cost_s=0.0, usd=usd, valid=False)
+        self.pool.credit(arm.meta_prompt, gain=0.0, cost_s=0.0, cost_usd=usd, valid=False, note=note)
         self.evolution.told += 1
 
     def forfeit(self, ticket: int, call: Call) -> None:
         """Learns a stored call that led to no candidate (resume)."""
-        self._waste(ticket, Arm(call.purpose, call.meta_prompt or "", call.model), call.usd)
+        self._waste(ticket, Arm(call.purpose, call.meta_prompt or "", call.model), call.usd, str(call.outcome))
 
     def _evolve(self) -> None:
         """A new meta-prompt every so many outcomes."""
@@ -197,7 +236,7 @@ class Loop:
     def _view(self) -> SearchView:
         elites = {elite.cell: (elite, self.state.candidates[elite.candidate]) for elite in self.state.archive}
         return SearchView(
-            space=self.space,
+            space=cast("Space", self.space),  # without one no generator is asked
             elites=elites,
             reachable=self.state.archive.reachable,
             tried=self.state.gate.ids,
@@ -246,11 +285,19 @@ class Loop:
     def _learn(self, outcome: Outcome) -> None:
         self.bandit.tell(outcome)
         proposal = outcome.proposal
+        status = outcome.evaluation.status if outcome.evaluation else (*outcome.statuses, "unjudged")[0]
+        last = self.state.last_trial(proposal.candidate.id)
+        note = Note(
+            outcome.ticket, proposal.operator, str(status), outcome.gain,
+            str(proposal.candidate.notes.get("hypothesis", "")), last.reason if last else "",
+        )  # fmt: skip
         self.pool.credit(
-            proposal.meta_prompt, gain=outcome.gain, cost_s=outcome.cost_s, usd=outcome.cost_usd, valid=outcome.valid
-        )
+            proposal.meta_prompt, gain=outcome.gain, cost_s=outcome.cost_s, cost_usd=outcome.cost_usd,
+            valid=outcome.valid, note=note,
+        )  # fmt: skip
         self.evolution.told += 1
-        for emitter in (*self.emitters, *self.writers):
+        listeners: list[Emitter | ModelEmitter] = [*self.emitters, *self.writers]
+        for emitter in listeners:
             emitter.tell(outcome)
 
     def _duplicate(self, ticket: int, proposal: Proposal, params: Params, rows: list[Evaluation]) -> Evaluation | None:

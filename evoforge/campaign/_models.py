@@ -5,8 +5,21 @@ from __future__ import annotations
 from evoforge.campaign._desk import Desk
 from evoforge.config import CampaignConfig
 from evoforge.emitters import MODEL_EMITTERS
-from evoforge.errors import ConfigError, NotFoundError, UsageError
-from evoforge.llm import Caps, Client, Ledger, LiteLLMClient, Metered, ModelSpec, Recorded, Reply, Request, Totals, prices_of, reply_of
+from evoforge.errors import ConfigError, NotFoundError
+from evoforge.llm import (
+    Caps,
+    Client,
+    Ledger,
+    LiteLLMClient,
+    Metered,
+    ModelSpec,
+    Recorded,
+    Reply,
+    Request,
+    Totals,
+    prices_of,
+    reply_of,
+)
 from evoforge.prompts import Send
 from evoforge.storage import Store, open_store
 
@@ -28,7 +41,7 @@ def check_models(config: CampaignConfig) -> None:
     if not config.models:
         if config.asking and config.budget.evals != 0:
             raise ConfigError(
-                f"emitters {', '.join(config.asking)} ask models and there is none; add models: [{{model: …}}] or --model"
+                f"emitters {', '.join(config.asking)} ask models, got none; add models: [{{model: …}}] or --model"
             )
         return
     specs = specs_of(config)
@@ -84,7 +97,7 @@ def desk_of(name: str, config: CampaignConfig, store: Store, replay: str | None,
     metered = Metered(client, specs, ledger, lambda call: store.record_call(name, call))
     send = Send(task=config.send.task, kernels=config.send.kernels, hardware=config.send.hardware)
     return Desk(
-        metered, specs, tokens=config.prompt_tokens, send=send, at_once=config.workers,
+        metered, specs, tokens=config.meta_prompts.tokens, send=send, at_once=config.workers,
         asked=[call.prompt_hash for call in past],
     )  # fmt: skip
 

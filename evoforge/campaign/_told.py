@@ -17,7 +17,7 @@ def told_of(task: Task, target: Target, language: str, setup: Setup) -> TaskBrie
     return TaskBrief(
         source=task.source if task.entry is None else task.imported_source or task.source,
         workloads={name: _signature(signature) for name, signature in setup.signatures.items()},
-        tolerance=f"elementwise against an fp64 reference, factor {tolerance.factor:g}, NaN and Inf: {tolerance.nonfinite}",
+        tolerance=f"elementwise against fp64, factor {tolerance.factor:g}, NaN and Inf: {tolerance.nonfinite}",
         precision=tolerance.precision,
         language=language,
         contract=load_contract(language),

@@ -62,7 +62,9 @@ def generator_emitters(selection: Selection | None = None) -> tuple[Emitter, ...
     return (SampleEmitter(), MutateEmitter(shared), CrossEmitter(shared), AimEmitter(shared))
 
 
-def model_emitters(names: Sequence[str] = MODEL_EMITTERS, selection: Selection | None = None) -> tuple[ModelEmitter, ...]:
+def model_emitters(
+    names: Sequence[str] = MODEL_EMITTERS, selection: Selection | None = None
+) -> tuple[ModelEmitter, ...]:
     """The emitters of these names that a model, an agent or a person answers."""
     known: dict[str, ModelEmitter] = {
         "invent": InventEmitter(),

@@ -177,7 +177,7 @@ def exemplars(
     good = cells[:1]
     if len(cells) > 1:
         good += [cells[1 + int(rng.integers(len(cells) - 1))]][: _GOOD - 1]
-    bad = []
+    bad: list[KernelBrief] = []
     for candidate in reversed(view.memory.failed()):
         row = view.memory.last_trial(candidate.id)
         if candidate.id not in left_out and row is not None and len(bad) < _BAD:

@@ -7,7 +7,14 @@ import numpy as np
 from evoforge.core import MetaPrompt
 from evoforge.emitters._base import Outcome, SearchView
 from evoforge.emitters.assignment import (
-    Assignment, attempts_from, bottleneck, elite_brief, exemplars, hints, levels, pick_elite,
+    Assignment,
+    attempts_from,
+    bottleneck,
+    elite_brief,
+    exemplars,
+    hints,
+    levels,
+    pick_elite,
 )  # fmt: skip
 from evoforge.prompts import Brief
 

@@ -32,7 +32,12 @@ class ModelCrossEmitter:
             return None
         _, bad = exemplars(view, rng, [parent.candidate for parent in parents])
         brief = Brief(
-            self.name, view.task, parents, attempts=attempts_from(view, parents[0].candidate), bad=bad, axes=levels(view)
+            self.name,
+            view.task,
+            parents,
+            attempts=attempts_from(view, parents[0].candidate),
+            bad=bad,
+            axes=levels(view),
         )
         return Assignment(brief, self.name, (first, second), None, hints(view, first))
 

@@ -36,12 +36,12 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from evoforge.core import MetaPrompt, Strategy
 from evoforge.errors import UsageError
 
-__all__ = ["SECTIONS", "format_meta_prompt", "load_meta_prompts", "parse_meta_prompt", "read_meta_prompt"]
+__all__ = ["OPERATORS", "SECTIONS", "format_meta_prompt", "load_meta_prompts", "parse_meta_prompt", "read_meta_prompt"]
 
 SECTIONS = ("Philosophy", "Strategies", "Pitfalls", "Analysis")
 """The headings every meta-prompt has; more may follow."""
 
-OPERATORS = ("sample", "mutate", "cross", "aim", "improve", "repair", "explain")
+OPERATORS = ("sample", "mutate", "cross", "aim", "invent", "improve", "repair", "parametrise")
 """Emitters that a strategy may weigh; generators first."""
 
 _HEADING = re.compile(r"^## +(\S.*?)\s*$")

@@ -1,36 +1,70 @@
-"""The meta-prompts of a campaign: versions, ancestry, credit.
+"""The meta-prompts of a campaign: versions, ancestry, credit, and who breeds or retires.
 
 Not an archive: what a prompt is worth moves with the search, and a maximum would enthrone a lucky
-one. Which one is used next is the bandit's choice; the pool holds who descends from whom and the
-plain totals that people and reports read.
+one. Which one is used next is the bandit's choice; the pool holds who descends from whom, the
+totals that people and reports read, and the evidence that evolution works from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from evoforge.core import MetaPrompt
 from evoforge.errors import NotFoundError, UsageError
 from evoforge.paths import data_dir
+from evoforge.prompts.distance import prompt_distance
 from evoforge.prompts.files import load_meta_prompts
 
-__all__ = ["Credit", "PromptPool"]
+__all__ = ["CAP", "Credit", "Evidence", "Note", "PromptPool"]
+
+CAP = 8
+"""Active versions that a pool keeps by default."""
 
 _NANO = 10**9  # totals are integers, so that the order of credits leaves no trace
+_KEPT = 8  # notes of either kind that are remembered per version
+_PRIOR_USES = 4.0  # outcomes that a prompt's expected worth counts like
+_PROVEN_USES = 3  # a version is not retired before it was tried so often, while another one was
+_TWINS = 0.1  # prompts nearer than this say the same
 
 
 @dataclass(frozen=True)
 class Credit:
     """What became of the candidates that one meta-prompt version asked for.
 
-    `gain` is the summed increase of the QD score, `cost_s` the summed seconds.
+    `gain` is the summed increase of the QD score, `cost_s` the summed seconds, `cost_usd` the summed
+    dollars.
     """
 
     uses: int = 0
     valid: int = 0
     gain: float = 0.0
     cost_s: float = 0.0
+    cost_usd: float = 0.0
+
+
+@dataclass(frozen=True, order=True)
+class Note:
+    """One outcome in words: what was asked for, hoped for, and how it ended. `gain` is of the QD score."""
+
+    ticket: int
+    operator: str
+    status: str
+    gain: float = 0.0
+    hypothesis: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The record of one version: totals, its best outcomes and its latest failures, best and latest first."""
+
+    ref: str
+    credit: Credit
+    best: tuple[Note, ...] = ()
+    failed: tuple[Note, ...] = ()
 
 
 class PromptPool:
@@ -39,7 +73,9 @@ class PromptPool:
     def __init__(self, prompts: Iterable[MetaPrompt] = ()) -> None:
         self._prompts: dict[str, MetaPrompt] = {}
         self._retired: set[str] = set()
-        self._totals: dict[str, tuple[int, int, int, int]] = {}
+        self._totals: dict[str, tuple[int, int, int, int, int]] = {}
+        self._best: dict[str, list[Note]] = {}
+        self._failed: dict[str, list[Note]] = {}
         for prompt in prompts:
             self.add(prompt)
 
@@ -120,19 +156,136 @@ class PromptPool:
                     queue.append(parent)
         return tuple(found)
 
-    def pick(self, choose: Callable[[Sequence[MetaPrompt]], int]) -> MetaPrompt:
-        """The active version at the index that `choose` (a bandit, say) names."""
-        active = self.active()
-        return active[choose(active)]
+    # -- credit --------------------------------------------------------------------------------
 
-    def credit(self, ref: str | None, *, gain: float, cost_s: float, valid: bool) -> None:
-        """Books one outcome; candidates that no meta-prompt asked for (None) book nothing."""
+    def credit(
+        self,
+        ref: str | None,
+        *,
+        gain: float,
+        cost_s: float,
+        valid: bool,
+        cost_usd: float = 0.0,
+        note: Note | None = None,
+    ) -> None:
+        """Books one outcome; candidates that no meta-prompt asked for (None) book nothing.
+
+        The order of bookings leaves no trace. Of notes, the best by gain and the latest of those
+        that were not valid are kept.
+        """
         if ref is None:
             return
-        uses, good, gained, spent = self._totals.get(ref, (0, 0, 0, 0))
-        self._totals[ref] = (uses + 1, good + valid, gained + round(gain * _NANO), spent + round(cost_s * _NANO))
+        old = self._totals.get(ref, (0, 0, 0, 0, 0))
+        new = (1, int(valid), round(gain * _NANO), round(cost_s * _NANO), round(cost_usd * _NANO))
+        uses, good, gained, spent, paid = (a + b for a, b in zip(old, new, strict=True))
+        self._totals[ref] = (uses, good, gained, spent, paid)
+        if note is not None and not valid:
+            kept = self._failed.setdefault(ref, [])
+            kept.append(note)
+            kept.sort(key=lambda one: (-one.ticket, one))
+            del kept[_KEPT:]
+        elif note is not None:
+            kept = self._best.setdefault(ref, [])
+            kept.append(note)
+            kept.sort(key=lambda one: (-one.gain, one))
+            del kept[_KEPT:]
 
     def credits(self) -> Mapping[str, Credit]:
         """The totals of every version, unused ones included."""
-        totals = {ref: self._totals.get(ref, (0, 0, 0, 0)) for ref in self._prompts}
-        return {ref: Credit(u, v, gain / _NANO, cost / _NANO) for ref, (u, v, gain, cost) in totals.items()}
+        found = {}
+        for ref in self._prompts:
+            uses, valid, gain, cost, usd = self._totals.get(ref, (0, 0, 0, 0, 0))
+            found[ref] = Credit(uses, valid, gain / _NANO, cost / _NANO, usd / _NANO)
+        return found
+
+    def evidence(self, ref: str) -> Evidence:
+        """What is known of one version.
+
+        Raises:
+            NotFoundError: no version has that ref.
+        """
+        best, failed = self._best.get(ref, []), self._failed.get(ref, [])
+        return Evidence(ref, self.credits()[self[ref].ref], tuple(best), tuple(failed))
+
+    def worth(self, usd_per_s: float = 1e-4) -> dict[str, float]:
+        """Expected gain per dollar of every version.
+
+        Its own gain over its own cost (dollars, and seconds at `usd_per_s`), shrunk towards what was
+        to be expected of it: its parents' worth, or for seeds that of the whole pool. The shrinkage
+        weighs as much as four outcomes of average cost. Zero for all while nothing was gained.
+        """
+        credits = self.credits()
+        cost = {ref: credit.cost_s * usd_per_s + credit.cost_usd for ref, credit in credits.items()}
+        uses = sum(credit.uses for credit in credits.values())
+        total = sum(cost.values())
+        if uses == 0 or total <= 0:
+            return dict.fromkeys(credits, 0.0)
+        mean_gain = sum(credit.gain for credit in credits.values()) / total
+        weight = _PRIOR_USES * total / uses
+        found: dict[str, float] = {}
+        for ref, prompt in self._prompts.items():  # parents come before their children
+            expected = [found[parent] for parent in prompt.parents]
+            prior = sum(expected) / len(expected) if expected else mean_gain
+            found[ref] = (credits[ref].gain + weight * prior) / (cost[ref] + weight)
+        return found
+
+    # -- evolution -----------------------------------------------------------------------------
+
+    def parents(self, rng: np.random.Generator, *, usd_per_s: float = 1e-4) -> tuple[MetaPrompt, MetaPrompt | None]:
+        """Who breeds: the worthier of two active versions drawn at random, and likewise a partner.
+
+        The partner is another version, or None where there is one only. Ties go to the earlier one.
+        """
+        active, worth = self.active(), self.worth(usd_per_s)
+        first = _tournament(active, worth, rng)
+        others = [prompt for prompt in active if prompt.ref != first.ref]
+        return first, _tournament(others, worth, rng) if others else None
+
+    def better(self, ref: str, *, usd_per_s: float = 1e-4) -> MetaPrompt | None:
+        """The worthiest other active version, if it is worthier than `ref`: what `ref` can learn from."""
+        worth = self.worth(usd_per_s)
+        others = [prompt for prompt in self.active() if prompt.ref != ref]
+        best = max(others, key=lambda prompt: worth[prompt.ref], default=None)
+        return best if best is not None and worth[best.ref] > worth[self[ref].ref] else None
+
+    def shrink(self, cap: int = CAP, *, usd_per_s: float = 1e-4) -> list[str]:
+        """Retires versions until at most `cap` are active, and returns their refs.
+
+        Of two that say nearly the same the less worthy goes first, then the least worthy of all.
+        A version that was hardly tried waits while a tried one can go. The last of a lineage (a
+        seed's name) stays while another lineage has three.
+
+        Raises:
+            UsageError: the cap is below one.
+        """
+        if cap < 1:
+            raise UsageError(f"expected room for at least one meta-prompt, got {cap}; raise meta_prompts.active")
+        gone = []
+        while len(self.active()) > cap:
+            ref = self._least(usd_per_s)
+            self.retire(ref)
+            gone.append(ref)
+        return gone
+
+    def _least(self, usd_per_s: float) -> str:
+        active, worth, credits = self.active(), self.worth(usd_per_s), self.credits()
+        members = {prompt.name: sum(one.name == prompt.name for one in active) for prompt in active}
+        crowded = max(members.values()) >= 3
+        free = [prompt for prompt in active if members[prompt.name] > 1 or not crowded]
+        tried = [prompt for prompt in free if credits[prompt.ref].uses >= _PROVEN_USES] or free
+
+        def rank(prompt: MetaPrompt) -> tuple[bool, float, int]:
+            twin = any(
+                other.ref != prompt.ref
+                and worth[other.ref] >= worth[prompt.ref]
+                and prompt_distance(prompt, other) < _TWINS
+                for other in active
+            )
+            return (not twin, worth[prompt.ref], -active.index(prompt))
+
+        return min(tried, key=rank).ref
+
+
+def _tournament(prompts: Sequence[MetaPrompt], worth: Mapping[str, float], rng: np.random.Generator) -> MetaPrompt:
+    drawn = sorted(int(index) for index in rng.integers(len(prompts), size=2))
+    return max((prompts[index] for index in drawn), key=lambda prompt: worth[prompt.ref])

@@ -2,13 +2,22 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 
 from evoforge.core import MetaPrompt, Strategy
 from evoforge.errors import NotFoundError, UsageError
 from evoforge.lowering.schedule import CHOICES
 from evoforge.paths import data_dir
-from evoforge.prompts import Credit, PromptPool, format_meta_prompt, load_meta_prompts, parse_meta_prompt
+from evoforge.prompts import (
+    Credit,
+    Note,
+    PromptPool,
+    format_meta_prompt,
+    load_meta_prompts,
+    parse_meta_prompt,
+    prompt_distance,
+)
 
 
 def prompt(name: str, version: int = 1, parents: tuple[str, ...] = (), weight: float = 1.0) -> MetaPrompt:
@@ -36,12 +45,10 @@ def test_ancestors_come_nearest_first_and_once() -> None:
     assert pool.ancestors("a@1") == () == pool.ancestors("stranger@1")
 
 
-def test_retired_versions_are_remembered_but_not_picked() -> None:
+def test_retired_versions_are_remembered_but_not_active() -> None:
     pool = PromptPool([prompt("a"), prompt("b")])
-    assert pool.pick(lambda prompts: len(prompts) - 1).ref == "b@1"
     pool.retire("b@1")
     assert [p.ref for p in pool.active()] == ["a@1"] and "b@1" in pool
-    assert pool.pick(lambda prompts: len(prompts) - 1).ref == "a@1"
     with pytest.raises(UsageError, match="only active"):
         pool.retire("a@1")
     with pytest.raises(NotFoundError):
@@ -61,18 +68,96 @@ def test_credit_adds_up_whatever_the_order() -> None:
     assert totals == {Credit(uses=4, valid=3, gain=1.0, cost_s=4.85)}
 
 
-def test_the_seeds_that_ship_are_distinct_and_read_back_the_same() -> None:
-    pool = PromptPool.default("cpp")
+def test_notes_keep_the_best_and_the_latest_failures_whatever_the_order() -> None:
+    notes = [(Note(t, "improve", "CORRECT" if t % 2 else "WRONG", gain=float(t % 7)), t % 2 == 1) for t in range(1, 41)]
+    seen = set()
+    for order in (notes, notes[::-1], sorted(notes, key=lambda row: row[0].gain)):
+        pool = PromptPool([prompt("a")])
+        for note, valid in order:
+            pool.credit("a@1", gain=note.gain, cost_s=1.0, valid=valid, note=note)
+        seen.add(pool.evidence("a@1"))
+    (evidence,) = seen
+    assert [note.ticket for note in evidence.failed] == [40, 38, 36, 34, 32, 30, 28, 26]
+    assert [note.gain for note in evidence.best][:3] == [6.0, 6.0, 5.0] and evidence.credit.uses == 40
+    with pytest.raises(NotFoundError):
+        pool.evidence("z@1")
+
+
+def test_worth_is_gain_per_cost_shrunk_to_what_was_expected() -> None:
+    pool = PromptPool([prompt("a"), prompt("b"), prompt("c")])
+    assert set(pool.worth().values()) == {0.0}
+    for _ in range(50):
+        pool.credit("a@1", gain=2.0, cost_s=10.0, valid=True)
+        pool.credit("b@1", gain=0.5, cost_s=10.0, valid=True)
+    pool.credit("c@1", gain=2.5, cost_s=10.0, valid=True)
+    worth = pool.worth()
+    assert worth["a@1"] > worth["c@1"] > worth["b@1"], "one lucky outcome does not enthrone"
+    pool.add(prompt("a", 2, ("a@1",)))
+    pool.add(prompt("b", 2, ("b@1",)))
+    again = pool.worth()
+    assert again["a@2"] == pytest.approx(again["a@1"]) and again["b@2"] == pytest.approx(again["b@1"])
+    pool.credit("a@2", gain=0.0, cost_s=10.0, valid=False, cost_usd=0.5)
+    assert pool.worth()["a@2"] < again["a@2"] / 10, "dollars count"
+    best = pool.better("b@1")
+    assert best is not None and best.ref == "a@1" and pool.better("a@1") is None
+
+
+def test_the_worthier_breed_more_often_and_never_with_themselves() -> None:
+    pool = PromptPool([prompt("a"), prompt("b"), prompt("c")])
+    for _ in range(20):
+        pool.credit("b@1", gain=2.0, cost_s=10.0, valid=True)
+        pool.credit("a@1", gain=0.1, cost_s=10.0, valid=True)
+    rng = np.random.default_rng(0)
+    drawn = [pool.parents(rng) for _ in range(300)]
+    count = {name: sum(first.name == name for first, _ in drawn) for name in "abc"}
+    assert count["b"] > count["c"] > count["a"] > 10
+    assert all(partner is not None and partner.ref != first.ref for first, partner in drawn)
+    assert PromptPool([prompt("a")]).parents(rng)[1] is None
+
+
+def test_shrinking_keeps_lineages_and_the_worthy() -> None:
+    pool = PromptPool([prompt("a", weight=0.1), prompt("b", weight=10.0)])
+    for version in range(2, 7):
+        pool.add(prompt("a", version, (f"a@{version - 1}",), weight=0.05 * 2**version))
+    for ref in [one.ref for one in pool]:
+        for _ in range(5):
+            pool.credit(ref, gain=0.0 if ref == "b@1" else float(pool[ref].version), cost_s=1.0, valid=True)
+    assert pool.shrink(4) == ["a@1", "a@2", "a@3"] and pool.shrink(4) == []
+    assert [one.ref for one in pool.active()] == ["b@1", "a@4", "a@5", "a@6"], "b is the last of its lineage"
+    assert pool.shrink(2) == ["a@4", "b@1"], "no lineage has three any more"
+    with pytest.raises(UsageError, match=r"meta_prompts\.active"):
+        pool.shrink(0)
+
+
+def test_of_twins_the_less_worthy_goes_first_and_the_untried_wait() -> None:
+    pool = PromptPool(
+        [prompt("a", weight=1.0), prompt("b", weight=1.01), prompt("c", weight=9.0), prompt("d", weight=0.1)]
+    )
+    for ref, gain in (("a@1", 3.0), ("b@1", 2.0), ("c@1", 0.5)):
+        for _ in range(5):
+            pool.credit(ref, gain=gain, cost_s=1.0, valid=True)
+    assert pool.shrink(3) == ["b@1"], "c earns less than b, but says something else"
+    assert pool.shrink(2) == ["c@1"], "d was never tried"
+
+
+LANGUAGES = pytest.mark.parametrize("language", ["cpp", "triton", "cuda"])
+
+
+@LANGUAGES
+def test_the_seeds_that_ship_are_distinct_and_read_back_the_same(language: str) -> None:
+    pool = PromptPool.default(language)
     assert len(pool) >= 6
     assert len({repr(p.strategy) for p in pool}) == len(pool)
     assert all(parse_meta_prompt(format_meta_prompt(p)) == p for p in pool)
-    assert [p.ref for p in pool] == [p.ref for p in load_meta_prompts(data_dir("meta_prompts"), "cpp")]
+    assert [p.ref for p in pool] == [p.ref for p in load_meta_prompts(data_dir("meta_prompts"), language)]
+    assert all(prompt_distance(a, b) > 0.2 for a, b in itertools.combinations(pool, 2))
     with pytest.raises(UsageError, match="'brainfuck'"):
         PromptPool.default("brainfuck")
 
 
-def test_seeds_hold_weights_not_schedules() -> None:
-    for seed in PromptPool.default("cpp"):
+@LANGUAGES
+def test_seeds_hold_weights_not_schedules(language: str) -> None:
+    for seed in PromptPool.default(language):
         weights = [*seed.strategy.operators.values(), *seed.strategy.stress.values(), *seed.strategy.priors.values()]
         # No weight forces or forbids a decision: every schedule stays possible under every seed.
         assert weights and all(0.1 <= weight <= 5 for weight in weights)
@@ -81,8 +166,9 @@ def test_seeds_hold_weights_not_schedules() -> None:
             assert not any(word in text.lower() for word in ("softmax", "rmsnorm", "rms_norm", "4096", "2048"))
 
 
-def test_seeds_name_decisions_that_schedules_have() -> None:
-    for seed in PromptPool.default("cpp"):
+@LANGUAGES
+def test_seeds_name_decisions_that_schedules_have(language: str) -> None:
+    for seed in PromptPool.default(language):
         for key in seed.strategy.priors:
             gene, _, value = key.partition("=")
             assert gene.isupper() or value in CHOICES[gene], (seed.ref, key)

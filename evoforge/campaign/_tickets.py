@@ -1,0 +1,222 @@
+"""ask and tell: a person or an agent in the place of a model."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+from evoforge.campaign._campaign import Campaign
+from evoforge.campaign._events import Narrator, Observer
+from evoforge.campaign._loop import Loop
+from evoforge.campaign._prepare import prepare
+from evoforge.campaign._setup import Setup
+from evoforge.core import Candidate, Evaluation, Kind, Params, Status
+from evoforge.emitters import MODEL_EMITTERS, Proposal
+from evoforge.errors import UsageError
+from evoforge.prompts import Answer, Identity, Send, parse_reply, render, scrub_source
+from evoforge.storage import TicketRow
+
+__all__ = ["Tickets"]
+
+_OUTSIDE = "outside"  # the model that answers, as far as evoforge knows
+_HOURS = 24.0
+_MARKS = ("```", "~~~", "<<<<<<< SEARCH")  # a reply with prose around it; else the text is the kernel
+
+
+class Tickets:
+    """Hands out tickets of a campaign and judges what comes back. A context manager.
+
+    The judge is opened for the first answer and kept, so that the next one is judged at once. The
+    campaign is locked while it is read or written, and free in between.
+
+    Args:
+        sandbox: the level for what comes from outside; None: the campaign's own.
+
+    Raises:
+        NotFoundError: no campaign has that name.
+        EnvironmentChangedError: it was measured elsewhere.
+        UsageError: it was never set up.
+    """
+
+    def __init__(
+        self, name: str, store_url: str, *, sandbox: str | None = None, observer: Observer | None = None
+    ) -> None:
+        self._stack = ExitStack()
+        self._name, self._url, self._sandbox = name, store_url, sandbox
+        self._narrator = Narrator(observer)
+        self._judge: Any = None
+        self._campaign()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the judge and closes the store; safe to call twice."""
+        self._stack.close()
+        self._judge = None
+        self._store.close()
+
+    def ask(self, emitter: str | None = None, *, hours: float = _HOURS) -> dict[str, Any]:
+        """Issues a ticket with everything that a model would be told.
+
+        Raises:
+            UsageError: an emitter that there is not, or that has nothing to ask for now.
+            CampaignLockedError: the campaign is running.
+        """
+        if emitter is not None and emitter not in MODEL_EMITTERS:
+            raise UsageError(f"expected an emitter of {', '.join(MODEL_EMITTERS)}, got {emitter!r}")
+        campaign = self._campaign()
+        with campaign.store.lock_campaign(self._name):
+            row, setup = campaign.row, campaign.known_setup()
+            loop = campaign.restored(None, row.target, setup, self._narrator)
+            number = loop.next_ticket
+            assignment, meta_prompt = loop.assign(number, _OUTSIDE, emitter)
+            config = campaign.config
+            send = Send(task=config.send.task, kernels=config.send.kernels, hardware=config.send.hardware)
+            prompt = render(assignment.brief, meta_prompt, tokens=config.meta_prompts.tokens, send=send)
+            ticket = TicketRow(
+                campaign=self._name,
+                ticket=number,
+                emitter=assignment.emitter,
+                operator=assignment.brief.operator,
+                parents=tuple(parent.id for parent in assignment.parents),
+                meta_prompt=meta_prompt.ref,
+                target_cell=assignment.target_cell,
+                exemplars=prompt.exemplars,
+                prompt=f"{prompt.system}\n\n{prompt.user}",
+                expires=(datetime.now(UTC) + timedelta(hours=hours)).isoformat(timespec="seconds"),
+            )
+            campaign.store.issue_ticket(self._name, ticket)
+        return {
+            "campaign": self._name,
+            "ticket": ticket.ticket,
+            "emitter": ticket.emitter,
+            "operator": ticket.operator,
+            "parents": list(ticket.parents),
+            "meta_prompt": ticket.meta_prompt,
+            "target_cell": list(ticket.target_cell) if ticket.target_cell else None,
+            "expires": ticket.expires,
+            "prompt": {"system": prompt.system, "user": prompt.user},
+        }
+
+    def tell(self, number: int, text: str) -> dict[str, Any]:
+        """Judges the answer to a ticket: verdict, reason, timing, bound, cell and placement.
+
+        The answer is a kernel's whole source, or a reply as a model would give it (fences, or
+        SEARCH/REPLACE edits of the first parent). A ticket is answered once: the same text again gets
+        the same verdict, and an answer that cannot be read leaves it open.
+
+        Raises:
+            NotFoundError: the campaign issued no such ticket.
+            ReplyError: there is no kernel in the answer.
+            UsageError: it was answered with another text, or has expired.
+            CampaignLockedError: the campaign is running.
+        """
+        campaign = self._campaign()
+        store = campaign.store
+        ticket = store.ticket(self._name, number)
+        candidate = self._candidate(campaign, ticket, text)
+        known = next((row.candidate for row in store.proposals(self._name) if row.ticket == number), None)
+        if known is not None and known != candidate.id:
+            raise UsageError(
+                f"ticket {number} was answered already, with candidate {known[:12]}; ask for another: "
+                f"evoforge ask {self._name}"
+            )
+        if known is None:
+            self._open(ticket)
+            with store.lock_campaign(self._name):
+                known = self._judged(campaign, ticket, candidate)
+                store.settle_ticket(self._name, number, "answered")
+        return self._verdict(campaign, number, known)
+
+    def _campaign(self) -> Campaign:
+        """The campaign as it is stored now: others may write it between two calls."""
+        return Campaign(self._store.campaign(self._name), self._store, replay=None, replay_extend=False)
+
+    def _open(self, ticket: TicketRow) -> None:
+        if ticket.state == "answered":
+            raise UsageError(f"ticket {ticket.ticket} was answered already; ask for another: evoforge ask {self._name}")
+        if datetime.now(UTC) > datetime.fromisoformat(ticket.expires):
+            self._store.settle_ticket(self._name, ticket.ticket, "expired")
+            raise UsageError(
+                f"ticket {ticket.ticket} expired on {ticket.expires}; ask for another: evoforge ask {self._name}"
+            )
+
+    def _candidate(self, campaign: Campaign, ticket: TicketRow, text: str) -> Candidate:
+        language = campaign.config.language
+        parents = [campaign.store.candidate(parent) for parent in ticket.parents]
+        if any(mark in text for mark in _MARKS):
+            shown = scrub_source(parents[0].source, language, Identity.here()) if parents else None
+            answer = parse_reply(text, language=language, parent=shown)
+        else:
+            answer = parse_reply(f"~~~~~~~~{language}\n{text.rstrip()}\n~~~~~~~~", language=language)
+            answer = Answer(text, answer.hypothesis, answer.kind)
+        own = Candidate(language, "").licence
+        candidate = Candidate(
+            language=language,
+            source=answer.source,
+            parents=ticket.parents,
+            operator=ticket.operator,
+            meta_prompt=ticket.meta_prompt,
+            model=_OUTSIDE,
+            licence=next((parent.licence for parent in parents if parent.licence != own), own),
+            notes={"hypothesis": answer.hypothesis, "exemplars": list(ticket.exemplars)},
+        )
+        _ = candidate.space  # a header that cannot be read is said now, and the ticket stays open
+        return candidate
+
+    def _judged(self, campaign: Campaign, ticket: TicketRow, candidate: Candidate) -> str:
+        """The id of the candidate whose verdict counts: the answer's, or the one whose text it repeats."""
+        if self._judge is None:
+            config = campaign.config
+            if self._sandbox is not None:
+                config = config.model_copy(update={"judge": config.judge.model_copy(update={"sandbox": self._sandbox})})
+            known = Setup.from_json(campaign.row.setup)
+            self._judge = prepare(campaign.row, config, known, self._narrator, self._stack)
+        target, judge, setup = self._judge
+        loop: Loop = campaign.restored(judge, target, setup, self._narrator)
+        elites = {elite.candidate: elite for elite in loop.state.archive}
+        parents = [elites[parent] for parent in ticket.parents if parent in elites]
+        hint: Params = dict(parents[0].params) if parents else {}
+        proposal = Proposal(
+            candidate=candidate,
+            operator=ticket.operator,
+            emitter=ticket.emitter,
+            meta_prompt=ticket.meta_prompt,
+            parent_cells=tuple(parent.cell for parent in parents),
+            target_cell=ticket.target_cell,
+            params_hint=hint,
+        )
+        twin = loop.accept(ticket.ticket, proposal)
+        return candidate.id if twin is None else twin.candidate
+
+    def _verdict(self, campaign: Campaign, number: int, candidate: str) -> dict[str, Any]:
+        store = campaign.store
+        rows = store.evaluations(campaign=self._name, candidate=candidate)
+        trials = [row.evaluation for row in rows if row.evaluation.kind is Kind.TRIAL]
+        right = [trial for trial in trials if trial.status is Status.CORRECT]
+        best: Evaluation | None = max(
+            right, key=lambda row: row.objective or -5.0, default=trials[-1] if trials else None
+        )
+        placed = [row.placement for row in store.placements(self._name) if row.placement.candidate == candidate]
+        own = any(row.ticket == number for row in rows)
+        return {
+            "campaign": self._name,
+            "ticket": number,
+            "candidate": candidate,
+            "status": str(best.status) if own and best else str(Status.DUPLICATE),
+            "reason": best.reason if own and best else f"the same text as candidate {candidate[:12]}",
+            "params": dict(best.params) if best else {},
+            "latency_ms": best.latency_ms if best else None,
+            "speedup": best.speedup() if best else None,
+            "bound_ms": {timing.workload: timing.bound_ms for timing in best.timings} if best else {},
+            "roofline_fraction": best.roofline_fraction if best else None,
+            "cell": list(best.cell) if best and best.cell else None,
+            "placement": placed[-1].action if placed else None,
+            "max_error": best.max_error if best else None,
+            "flags": list(best.flags) if best else [],
+        }

@@ -1,0 +1,204 @@
+"""From what a model wrote to a kernel: the block that is one, or edits of the parent.
+
+A reply is hostile text. It is read line by line in linear time and never executed, imported or
+evaluated; what cannot be told apart safely is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from evoforge.errors import ReplyError
+from evoforge.prompts.edits import apply_edits, find_edits, is_marker
+from evoforge.prompts.scrub import one_line
+
+__all__ = ["MAX_REPLY_CHARS", "MAX_SOURCE_BYTES", "Answer", "parse_reply"]
+
+MAX_REPLY_CHARS = 1_000_000
+MAX_SOURCE_BYTES = 200_000
+
+_HYPOTHESIS = re.compile(r"^[\s>*_#-]{0,12}hypothesis[\s*_]{0,6}[:：][\s*_]{0,6}(\S.*)$", re.I)
+_FENCE = re.compile(r"^([ \t]{0,12})(`{3,64}|~{3,64})[ \t]*([^`\n]{0,200})$")
+# A definition, not a mention; the bounds keep hostile text from making the search quadratic.
+_C_ENTRY = re.compile(r"\bevo_run\s{0,20}\([^(){};]{0,200}\)\s{0,20}(?:noexcept\s{0,20})?\{")
+_PY_ENTRY = re.compile(r"^def[ \t]{1,20}run[ \t]{0,20}\(", re.M)
+_C_START = re.compile(r"\s*(?://|/\*|#\s*include|#\s*define|#\s*pragma|extern\b|namespace\b)")
+_PY_START = re.compile(r"\s*(?:#(?!#|\s*\w+\s*$)|import\b|from\s+\w|\"\"\"|@triton)")
+_FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_NO_FILES = ("diff", "patch")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A kernel's whole source, what its author expects of it, and how it was given: file or edits."""
+
+    source: str
+    hypothesis: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A fenced block: its text, whether the fence was closed, and the line it ends on."""
+
+    text: str
+    tag: str
+    closed: bool
+    end: int
+
+
+def parse_reply(text: str, *, language: str, parent: str | None = None) -> Answer:
+    """The kernel that a reply holds.
+
+    Prose around it, several blocks, both kinds of fences, language tags and CRLF are tolerated. Of
+    the blocks that define the entry point (``evo_run``, or ``def run(`` for triton) the last counts.
+    With `parent`, SEARCH/REPLACE edits of it are read too; of edits and a whole file, what ends last.
+
+    Args:
+        parent: the source that edits refer to, as it was shown.
+
+    Raises:
+        ReplyError: there is no such kernel; one sentence says why.
+    """
+    if len(text) > MAX_REPLY_CHARS:
+        raise ReplyError(f"expected a reply of at most {MAX_REPLY_CHARS} characters, got {len(text)}")
+    if not text.strip():
+        raise ReplyError("expected a kernel, got an empty reply")
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    blocks, outside = _blocks(lines)
+    hypothesis = _hypothesis(lines, outside)
+    edits, end, whole = find_edits(lines) if parent is not None else ([], -1, True)
+    file = _file(blocks, language)
+    if edits and parent is not None and (file is None or end > file.end):
+        if not whole:
+            raise ReplyError("the reply ends inside an edit; expected '>>>>>>> REPLACE' after every SEARCH")
+        return Answer(_checked(apply_edits(parent, edits), language), hypothesis, "edits")
+    if parent is not None and not whole and (file is None or end > file.end):
+        raise ReplyError("the reply ends inside an edit; expected '>>>>>>> REPLACE' after every SEARCH")
+    if file is not None:
+        if not file.closed and not _complete(file.text, language):
+            raise ReplyError("the reply ends inside its code block; expected a whole kernel and a closed fence")
+        return Answer(_checked(file.text, language), hypothesis, "file")
+    if blocks:
+        held = f"{len(blocks)} code block{'s' if len(blocks) > 1 else ''} without it"
+        cut = "" if blocks[-1].closed else ", the last one cut off"
+        raise ReplyError(f"expected a code block that defines {_entry_name(language)}, got {held}{cut}")
+    return Answer(_checked(_bare(lines, language), language), hypothesis, "file")
+
+
+def _blocks(lines: Sequence[str]) -> tuple[list[_Block], list[int]]:
+    """The fenced blocks, and the indices of lines that are in none."""
+    blocks: list[_Block] = []
+    outside: list[int] = []
+    at = 0
+    while at < len(lines):
+        opening = _FENCE.match(lines[at])
+        tag = opening[3].strip().lower() if opening else ""
+        if opening is None or tag in ("markdown", "md"):  # a reply that is wrapped as a whole
+            outside.append(at)
+            at += 1
+            continue
+        indent, fence = len(opening[1]), opening[2]
+        end = at + 1
+        while end < len(lines) and not _closes(lines[end], fence):
+            end += 1
+        body = [_dedent(line, indent) for line in lines[at + 1 : end]]
+        blocks.append(_Block("\n".join(body), tag.split()[0] if tag else "", end < len(lines), end))
+        at = end + 1
+    return blocks, outside
+
+
+def _closes(line: str, fence: str) -> bool:
+    bare = line.strip()
+    return len(bare) >= len(fence) and not bare.strip(fence[0])
+
+
+def _dedent(line: str, indent: int) -> str:
+    spaces = len(line) - len(line.lstrip(" \t"))
+    return line[min(indent, spaces) :]
+
+
+def _hypothesis(lines: Sequence[str], outside: Sequence[int]) -> str:
+    for index in outside:
+        found = _HYPOTHESIS.match(lines[index][:4000])
+        if found:
+            return one_line(found[1].rstrip("*_ "), 300)
+    return ""
+
+
+def _file(blocks: Sequence[_Block], language: str) -> _Block | None:
+    """The last block that is a kernel, closed or not."""
+    for block in reversed(blocks):
+        edited = any(is_marker(line) for line in block.text.split("\n"))
+        if block.tag not in _NO_FILES and not edited and _has_entry(block.text, language):
+            return block
+    return None
+
+
+def _bare(lines: Sequence[str], language: str) -> str:
+    """A reply that is nothing but a kernel, a hypothesis above it aside."""
+    kept = list(lines)
+    while kept and (not kept[0].strip() or _HYPOTHESIS.match(kept[0][:4000])):
+        kept.pop(0)
+    text = "\n".join(kept)
+    start = _C_START if language in ("cpp", "cuda") else _PY_START
+    if not start.match(text) or not _has_entry(text, language):
+        raise ReplyError(f"expected a code block that defines {_entry_name(language)}, got prose")
+    if not _complete(text, language):
+        raise ReplyError("the reply ends inside the kernel; expected a whole one in a closed code block")
+    return text
+
+
+def _has_entry(text: str, language: str) -> bool:
+    return (_C_ENTRY if language in ("cpp", "cuda") else _PY_ENTRY).search(text) is not None
+
+
+def _entry_name(language: str) -> str:
+    return "evo_run" if language in ("cpp", "cuda") else "run"
+
+
+_CODE = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n]){1,8}'|\d(?:'?\w|\.)*|\w+|(?P<bracket>[][(){}])|(?P<broken>/\*|")""",
+    re.S,
+)
+_PY_CODE = re.compile(
+    r'''\#[^\n]*|"""(?:\\.|(?!""").)*"""|\'\'\'(?:\\.|(?!\'\'\').)*\'\'\'|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'
+    |\w+|(?P<bracket>[][(){}])|(?P<broken>["'])''',
+    re.S | re.X,
+)
+_PAIRS = {")": "(", "]": "[", "}": "{"}
+
+
+def _complete(text: str, language: str) -> bool:
+    """Whether a text that nobody closed can be whole: every bracket, string and comment is."""
+    tokens = _CODE if language in ("cpp", "cuda") else _PY_CODE
+    stack: list[str] = []
+    for found in tokens.finditer(text[: MAX_SOURCE_BYTES + 1]):
+        if found["broken"]:
+            return False
+        bracket = found["bracket"]
+        if bracket in _PAIRS:
+            if not stack or stack.pop() != _PAIRS[bracket]:
+                return False
+        elif bracket:
+            stack.append(bracket)
+    last = text.rstrip().rpartition("\n")[2].strip()
+    if language in ("cpp", "cuda"):
+        return (not stack and last.endswith(("}", ";", "*/", "#endif"))) or (not stack and last.startswith("//"))
+    return not stack and not last.endswith((":", ",", "\\", "="))
+
+
+def _checked(source: str, language: str) -> str:
+    """`source` with one newline at its end, if it can be a kernel."""
+    bad = _FORBIDDEN.search(source)
+    if bad:
+        raise ReplyError(f"the kernel contains the control character U+{ord(bad[0]):04X}; expected plain text")
+    body = source.strip("\n").rstrip()
+    size = len(body.encode("utf-8"))
+    if size > MAX_SOURCE_BYTES:
+        raise ReplyError(f"expected a kernel of at most {MAX_SOURCE_BYTES} bytes, got {size}")
+    if not _has_entry(body, language):
+        raise ReplyError(f"expected a kernel that defines {_entry_name(language)}, got one without it")
+    return body + "\n"

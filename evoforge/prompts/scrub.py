@@ -1,0 +1,120 @@
+"""Takes out of a text what names a person or a machine: paths, the user, the host.
+
+In source code only comments and string literals are touched, since a user or a host may be called
+like a variable.
+"""
+
+from __future__ import annotations
+
+import getpass
+import re
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+__all__ = ["Identity", "clean", "one_line", "scrub", "scrub_source"]
+
+# Accounts that every machine has identify nobody, and are words of programs (root, test).
+_GENERIC = re.compile(
+    "root|users?|admin|administrator|ubuntu|debian|fedora|nobody|runner|build|builder|test|guest|docker|home|worker"
+    "|localhost|local|host|node",
+    re.I,
+)
+# A path from the root of a file system, with at least two components; ~/…; a drive's. What stands before must not make
+# it a quotient, a part of a web address or of a relative path.
+_PATH = re.compile(
+    r"""(?:\bfile://)?(?<![\w.:/)\]}~-])(?:~[\w.-]*)?/(?:[\w.+@%~-]+/)+(?P<posix>[\w.+@%~-]*)
+    |(?<![\w.])~[\w.-]*/(?P<home>[\w.+@%-]*)
+    |(?<!\w)[A-Za-z]:\\(?:[^\\\s"'<>|:*?]+\\)+(?P<drive>[^\\\s"'<>|:*?]*)""",
+    re.X,
+)
+_FILE_URL = re.compile(r"\bfile:///?(?:[\w.+@%~-]+/)*(?P<name>[\w.+@%~-]*)")
+_MAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64})+")
+# Controls, and the invisible characters that reorder or hide text. Tabs and newlines stay.
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_C_QUOTED = re.compile(
+    r"""(?P<text>//[^\n]*|/\*.*?(?:\*/|\Z)|R"(?P<end>[^()\\\s]{0,16})\(.*?(?:\)(?P=end)"|\Z)|"(?:\\.|[^"\\\n])*"?)
+    |'(?:\\.|[^'\\\n]){1,8}'|\d(?:'?\w|\.)*|\w+""",
+    re.S | re.X,
+)
+_PY_QUOTED = re.compile(
+    r'''(?P<text>\#[^\n]*|"""(?:\\.|(?!""").)*(?:"""|\Z)|\'\'\'(?:\\.|(?!\'\'\').)*(?:\'\'\'|\Z)
+    |"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)|\w+''',
+    re.S | re.X,
+)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What must not leave the machine; empty entries are nothing."""
+
+    home: str = ""
+    cwd: str = ""
+    user: str = ""
+    host: str = ""
+
+    @classmethod
+    def here(cls) -> Identity:
+        """Of this process."""
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):  # an account without a name
+            user = ""
+        return cls(_or_empty(lambda: str(Path.home())), _or_empty(lambda: str(Path.cwd())), user, socket.gethostname())
+
+    @cached_property
+    def folders(self) -> tuple[str, ...]:
+        """Home and working directory, the longest first; a bare ``/`` is none."""
+        known = {self.home.rstrip("/"), self.cwd.rstrip("/")}
+        return tuple(sorted((folder for folder in known if len(folder) > 1), key=len, reverse=True))
+
+    @cached_property
+    def names(self) -> tuple[tuple[re.Pattern[str], str], ...]:
+        """Patterns of user and host with what stands in their place."""
+        found = []
+        hosts = dict.fromkeys((self.host, self.host.partition(".")[0]))
+        for name, stand_in in [(self.user, "user"), *((host, "host") for host in hosts)]:
+            if len(name) >= 3 and not _GENERIC.fullmatch(name):
+                found.append((re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", re.I), stand_in))
+        return tuple(found)
+
+
+def scrub(text: str, who: Identity) -> str:
+    """`text` without paths (their last part stays), user and host names, mail addresses, invisible characters."""
+    text = clean(text)
+    text = _FILE_URL.sub(lambda at: f"…/{at['name']}", text)
+    for folder in who.folders:
+        text = re.sub(rf"(?<!\w){re.escape(folder)}(?![\w.-])", "…", text)
+    text = _PATH.sub(lambda at: f"…/{at['posix'] or at['home'] or at['drive'] or ''}", text)
+    text = _MAIL.sub("…", text)
+    for pattern, stand_in in who.names:
+        text = pattern.sub(stand_in, text)
+    return text
+
+
+def scrub_source(source: str, language: str, who: Identity) -> str:
+    """`scrub` in the comments and string literals of a source; `language` is cpp, cuda, triton or python."""
+    quoted = _C_QUOTED if language in ("cpp", "cuda") else _PY_QUOTED
+    return quoted.sub(lambda at: scrub(at["text"], who) if at["text"] else at[0], clean(source))
+
+
+def clean(text: str) -> str:
+    """`text` with plain newlines, and without control, bidirectional and zero-width characters."""
+    return _INVISIBLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    """`text` on one line of at most `limit` characters, spaces joined; cut texts end in an ellipsis."""
+    joined = " ".join(clean(text).split())
+    return joined if len(joined) <= limit else joined[: limit - 1].rstrip() + "…"
+
+
+def _or_empty(read: Callable[[], str]) -> str:
+    try:
+        return read()
+    except (OSError, RuntimeError):  # a folder that is gone, a home that is not known
+        return ""

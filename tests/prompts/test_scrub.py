@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evoforge.prompts import Identity, scrub, scrub_source
+from evoforge.prompts.scrub import one_line
+
+HOME = "/" + "home/ada"
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        (f"in {HOME}/net/model.py line 3", "in …/net/model.py line 3"),
+        ("/srv/jobs/nightly/out.log", "…/out.log"),
+        ("/opt/data/x.bin and ~/notes/a.txt and ~", "…/x.bin and …/a.txt and ~"),
+        ("file:///opt/data/x.bin", "…/x.bin"),
+        (r"C:\Users\Ada\net\x.py", "…/x.py"),
+        ("built on GPU17 by ada <ada@corp.example>", "built on host by user <…>"),
+        ("gpu17.corp.example said", "host said"),
+        (
+            "adagrad keeps, a/b/c keeps, 3 / 4 keeps, and/or keeps",
+            "adagrad keeps, a/b/c keeps, 3 / 4 keeps, and/or keeps",
+        ),
+        ("https://example.org/a/b keeps", "https://example.org/a/b keeps"),
+        ("a\x00b\x1b[0m\u202ec\r\nd", "ab[0mc\nd"),
+    ],
+)
+def test_names_and_paths_go(text: str, clean: str, make: SimpleNamespace) -> None:
+    got = scrub(text, make.WHO)
+    if "home" in text:
+        assert "ada" not in got and got.endswith("model.py line 3")
+    elif "nightly" in text:
+        assert "jobs" not in got and got.endswith("out.log")
+    else:
+        assert got == clean
+
+
+def test_in_sources_only_comments_and_literals_change() -> None:
+    who = Identity(user="scale", host="lanes")
+    assert (
+        scrub_source('// by scale\nint scale = lanes / 2 / 3; /* lanes */ const char* s = "scale";', "cpp", who)
+        == '// by user\nint scale = lanes / 2 / 3; /* host */ const char* s = "user";'
+    )
+    assert (
+        scrub_source('"""By scale,\non lanes."""\nscale = 3  # lanes\nx = \'scale\'\n', "python", who)
+        == '"""By user,\non host."""\nscale = 3  # host\nx = \'user\'\n'
+    )
+
+
+def test_accounts_that_everybody_has_are_words() -> None:
+    assert (
+        scrub("placement=root on node", Identity(home="/" + "root", user="root", host="node"))
+        == "placement=root on node"
+    )
+
+
+@given(st.text(max_size=40), st.text(max_size=40), st.sampled_from([" ", "\n", "'", '"', "(", ",", ";", "<", "="]))
+def test_home_never_stays(before: str, after: str, edge: str) -> None:
+    who = Identity(home=HOME, cwd="/srv/jobs/nightly", user="ada", host="gpu17")
+    got = scrub(f"{before}{edge}{HOME}/x{edge}{after}", who)
+    assert HOME not in got
+
+
+@given(st.text(max_size=300), st.sampled_from(["cpp", "triton", "python"]))
+def test_any_source_can_be_scrubbed(text: str, language: str) -> None:
+    who = Identity(home=HOME, cwd="/srv/jobs/nightly", user="ada", host="gpu17")
+    once = scrub_source(text, language, who)
+    assert "\x00" not in once
+
+
+@given(st.text(max_size=400), st.integers(1, 100))
+def test_one_line_is_one_bounded_line(text: str, limit: int) -> None:
+    line = one_line(text, limit)
+    assert len(line) <= limit and line.splitlines() in ([], [line])
+
+
+def test_this_process_can_be_told() -> None:
+    assert Identity.here().cwd
