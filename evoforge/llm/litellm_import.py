@@ -1,7 +1,7 @@
 """The one door to litellm, and what has to be so before it opens.
 
-Its import takes seconds, would fetch a price list from the network, and would read `.env` files
-from the working directory upwards; the two variables stop both. Releases 1.82.7 and 1.82.8 stole
+Its import takes seconds, would fetch a price list from the network, and in older releases reads
+`.env` files of folders above; two variables stop both. Releases 1.82.7 and 1.82.8 stole
 credentials; `pyproject.toml` excludes them, and so does this door.
 """
 

@@ -25,7 +25,7 @@ assert "litellm" not in sys.modules
 from evoforge.llm import ModelSpec, prices_of
 prices_of(ModelSpec("openai/gpt-4o-mini"))
 assert "litellm" in sys.modules
-print(met, os.environ.get("STOLEN_BY_DOTENV"))
+print(met, os.environ.get("STOLEN_BY_DOTENV"), os.environ["LITELLM_MODE"])
 """
 
 
@@ -40,7 +40,7 @@ def test_importing_opens_no_socket_and_reads_no_env_file(tmp_path: Path) -> None
     command = [sys.executable, str(inner / "watch.py")]
     done = subprocess.run(command, cwd=inner, env=environ, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "[] None\n"
+    assert done.stdout == "[] None PRODUCTION\n"
 
 
 @pytest.mark.parametrize("version", ["1.82.7", "1.82.8"])
