@@ -43,10 +43,11 @@ class Tickets:
         self, name: str, store_url: str, *, sandbox: str | None = None, observer: Observer | None = None
     ) -> None:
         self._stack = ExitStack()
-        self._name, self._url, self._sandbox = name, store_url, sandbox
+        self._name, self._sandbox = name, sandbox
         self._narrator = Narrator(observer)
         self._judge: Any = None
-        self._campaign()
+        self._store = Campaign.resume(name, store_url).store
+        self._campaign().known_setup()
 
     def __enter__(self) -> Self:
         return self

@@ -23,7 +23,7 @@ class Outcome(StrEnum):
 class Call:
     """A call as it is stored: append-only, and enough to replay it.
 
-    `ticket` is None where no proposal asked (prompt evolution). `cached_tokens` are among
+    `ticket` and `meta_prompt` are None where no proposal asked (prompt evolution). `cached_tokens` are among
     `prompt_tokens`. `retries` counts requests beyond the first. `unsure_usd` and `unsure_tokens` are
     the most that attempts may have cost whose end nobody heard (timeouts, broken connections);
     they are in neither `usd` nor the other counts.
@@ -49,6 +49,7 @@ class Call:
     retries: int = 0
     unsure_usd: float = 0.0
     unsure_tokens: int = 0
+    meta_prompt: str | None = None
 
     def __post_init__(self) -> None:
         for name in (

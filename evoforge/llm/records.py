@@ -19,7 +19,8 @@ class Request:
 
     `system` is the part that stays the same from call to call, so that providers can cache it.
     `purpose` names the emitter that asks, or ``evolve``. `attempt` tells repetitions of one question
-    apart. `ticket` says whose proposal it is for; like `purpose` it is no part of the question.
+    apart. `ticket` says whose proposal it is for, `meta_prompt` which version asks; like `purpose` they are
+    no part of the question.
     """
 
     model: str
@@ -30,6 +31,7 @@ class Request:
     temperature: float = 0.7
     attempt: int = 0
     ticket: int | None = None
+    meta_prompt: str | None = None
 
     @cached_property
     def prompt_hash(self) -> str:
@@ -107,6 +109,7 @@ def call_of(request: Request, reply: Reply) -> Call:
     """The record of a call."""
     return Call(
         ticket=request.ticket,
+        meta_prompt=request.meta_prompt,
         purpose=request.purpose,
         model=request.model,
         prompt_hash=request.prompt_hash,

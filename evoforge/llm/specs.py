@@ -59,9 +59,20 @@ class ModelSpec:
         if not 0 <= self.temperature <= 2:
             raise UsageError(f"expected temperature of {self.model} from 0 to 2, got {self.temperature!r}")
 
-    def request(self, system: str, user: str, purpose: str, *, attempt: int = 0, ticket: int | None = None) -> Request:
+    def request(
+        self,
+        system: str,
+        user: str,
+        purpose: str,
+        *,
+        attempt: int = 0,
+        ticket: int | None = None,
+        meta_prompt: str | None = None,
+    ) -> Request:
         """A question to this model with its own limit of tokens and temperature."""
-        return Request(self.model, system, user, purpose, self.max_tokens, self.temperature, attempt, ticket)
+        return Request(
+            self.model, system, user, purpose, self.max_tokens, self.temperature, attempt, ticket, meta_prompt
+        )
 
     @property
     def local(self) -> bool:

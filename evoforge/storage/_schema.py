@@ -175,6 +175,7 @@ Table(
     Column("id", Integer, primary_key=True),
     _campaign(),
     Column("ticket", Integer),
+    _text("meta_prompt", optional=True),
     _text("purpose"),
     _text("model"),
     Column("prompt_hash", String(64), nullable=False),

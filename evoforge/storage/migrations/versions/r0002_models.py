@@ -25,6 +25,7 @@ def upgrade() -> None:
         sa.Column("id", sa.Integer, primary_key=True),
         sa.Column("campaign", sa.String(200), sa.ForeignKey("campaigns.name"), nullable=False),
         sa.Column("ticket", sa.Integer),
+        *_text("meta_prompt", optional=True),
         *_text("purpose", "model"),
         sa.Column("prompt_hash", sa.String(64), nullable=False),
         *_text("system", "user", "reply"),
