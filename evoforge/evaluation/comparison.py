@@ -11,14 +11,14 @@ from enum import StrEnum
 
 from evoforge.evaluation.priority import measuring
 from evoforge.evaluation.stand import Stand
-from evoforge.evaluation.timing import t_half_width
 from evoforge.evaluation.trial import Trial
 
 __all__ = ["Comparison", "Verdict", "duel", "judged", "looked_at"]
 
-_LOOKS = (7, 14, 28)
+_LOOKS = (8, 16, 32)
 _CONFIDENCE = 1 - 0.01 / len(_LOOKS)  # 99% over all looks together (Bonferroni)
 _LEAST_MARGIN = math.log2(1.01)
+_TRIMMED = 0.2  # of the pairs at either end: a storm that strikes one says nothing about the kernels
 
 
 class Verdict(StrEnum):
@@ -51,11 +51,11 @@ def judged(ratios: Sequence[float], noise: Sequence[float]) -> Comparison:
         ratios: log2(second / first) per pair of fresh processes, at least two.
         noise: as many log2 ratios of one of them against itself.
 
-    FAST where the two-sided 99.7% Student-t interval of the mean lies above the margin, SLOW where it
+    FAST where the two-sided 99.7% interval of the trimmed mean lies above the margin, SLOW where it
     lies below its inverse. The margin is the 95% half-width of `noise`, at least 1%.
     """
-    middle, half = statistics.fmean(ratios), t_half_width(ratios, _CONFIDENCE)
-    margin = max(t_half_width(noise), _LEAST_MARGIN)
+    middle, half = _trimmed_interval(ratios, _CONFIDENCE)
+    margin = max(_trimmed_interval(noise, 0.95)[1], _LEAST_MARGIN)
     verdict = Verdict.SAME
     if middle - half > margin:
         verdict = Verdict.FAST
@@ -65,10 +65,11 @@ def judged(ratios: Sequence[float], noise: Sequence[float]) -> Comparison:
 
 
 def looked_at(pair: Callable[[], tuple[float, float]]) -> Comparison:
-    """The verdict on as many of `pair` as it takes: looked at after 7, 14 and 28.
+    """The verdict on as many of `pair` as it takes: looked at after 8, 16 and 32.
 
-    What can be told apart ends it, and so does a mean within half of the margin: giving up early makes
-    nothing FAST. (A group-sequential design; Bonferroni's correction is the simple, conservative one.)
+    What can be told apart ends it, and so does an interval within twice the margin around nothing:
+    giving up early makes nothing FAST. (A group-sequential design; Bonferroni's correction is the simple,
+    conservative one.)
 
     Args:
         pair: (log2 ratio, log2 noise) of another pair of fresh processes.
@@ -78,10 +79,25 @@ def looked_at(pair: Callable[[], tuple[float, float]]) -> Comparison:
         while len(rows) < look:
             rows.append(pair())
         found = judged(*zip(*rows, strict=True))
-        near = abs(math.log2(found.ratio)) < math.log2(found.margin) / 2
+        near = found.low > found.margin**-2 and found.high < found.margin**2 and found.low < 1 < found.high
         if found.verdict is not Verdict.SAME or near:
             break
     return found
+
+
+def _trimmed_interval(values: Sequence[float], confidence: float) -> tuple[float, float]:
+    """(mean without a fifth at either end, half the width of its two-sided interval); two values at least.
+
+    Yuen's interval: the winsorised deviation, Student's t over what is left (Yuen 1974).
+    """
+    from scipy.stats import t
+
+    ordered, cut = sorted(values), int(_TRIMMED * len(values))
+    left = len(ordered) - 2 * cut
+    inner = ordered[cut : cut + left]
+    winsorised = [inner[0]] * cut + inner + [inner[-1]] * cut
+    error = statistics.stdev(winsorised) * math.sqrt(len(ordered) - 1) / math.sqrt(left * (left - 1))
+    return statistics.fmean(inner), float(t.ppf(0.5 + confidence / 2, left - 1)) * error
 
 
 def duel(stand: Stand, first: Trial, second: Trial, blocks: int) -> tuple[float, float]:

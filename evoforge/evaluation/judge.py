@@ -271,7 +271,7 @@ class Judge:
     ) -> Comparison:
         """Whether the first kernel is FAST, SLOW or the SAME beside the second, on all workloads.
 
-        Up to 28 times both start afresh and take turns, every block timing each of them twice, so that
+        Up to 32 times both start afresh and take turns, every block timing each of them twice, so that
         the noise of this task on this machine is measured in the same breath.
 
         Raises:

@@ -47,6 +47,20 @@ def test_a_small_difference_in_noise_is_found_by_looking_again() -> None:
     assert 7 * 400 < pairs[0] < 20 * 400
 
 
+def test_a_storm_over_one_pair_in_ten_hides_no_difference_and_makes_none() -> None:
+    rng = np.random.default_rng(0)
+
+    def verdicts(difference: float) -> list[Verdict]:
+        def pair() -> tuple[float, float]:
+            storm = rng.random() < 0.1
+            return rng.normal(difference, 0.8 if storm else 0.03), rng.normal(0, 0.4 if storm else 0.01)
+
+        return [looked_at(pair).verdict for _ in range(400)]
+
+    assert verdicts(0.07).count(Verdict.FAST) >= 370
+    assert verdicts(0.0).count(Verdict.FAST) <= 2
+
+
 @given(st.lists(st.floats(-3, 3), min_size=2, max_size=9), st.lists(st.floats(-1, 1), min_size=2, max_size=9))
 def test_the_verdict_is_antisymmetric(ratios: list[float], noise: list[float]) -> None:
     opposite = {Verdict.FAST: Verdict.SLOW, Verdict.SLOW: Verdict.FAST, Verdict.SAME: Verdict.SAME}
