@@ -33,6 +33,7 @@ from evoforge.errors import (
 )
 from evoforge.evaluation.targets import resolve_target
 from evoforge.evaluation.tasks import load_task
+from evoforge.llm import close_connections
 from evoforge.prompts import PromptPool
 from evoforge.storage import CampaignRow, Store, open_store
 
@@ -116,7 +117,8 @@ class Campaign:
         try:
             return self._run_locked(Narrator(observer))
         except (UsageError, UnsupportedError, MissingToolError):
-            if self._new and self.store.last_ticket(self.name) is None:
+            paid = any(row.call.usd for row in self.store.calls(self.name))
+            if self._new and not paid and self.store.last_ticket(self.name) is None:
                 self.store.delete_campaign(self.name)
             raise
 
@@ -169,6 +171,7 @@ class Campaign:
         usd_per_s = budget.usd / (60 * budget.minutes) if budget.usd and budget.minutes else _USD_PER_S
         desk = desk_of(self.name, config, self.store, self._replay, self._extend) if config.asking else None
         if desk is not None:
+            stack.callback(close_connections)
             stack.callback(desk.close)
             if notice := leaves(config):
                 narrator.tell("notice", text=notice)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from evoforge.core import Signature, Target, Task
@@ -25,7 +25,7 @@ class Setup:
     `graphs` is empty, with the reason in `uncovered`, where the lowering does not cover the task:
     foreign kernels can still be judged then, but nothing can be generated. `unfused` counts the
     tensor-sized intermediates of the task when nothing is fused (None: unknown). `baseline_ms` maps
-    eager and compiled to their latency when the baseline was chosen.
+    eager and compiled to their latency when the baseline was chosen. `ceilings` are the target's, as then.
     """
 
     signatures: Mapping[str, Signature]
@@ -38,6 +38,7 @@ class Setup:
     baseline_ms: Mapping[str, Mapping[str, float | None]] | None = None
     aa_margin: float | None = None
     notices: tuple[str, ...] = ()
+    ceilings: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -51,6 +52,7 @@ class Setup:
             "baseline_ms": self.baseline_ms,
             "aa_margin": self.aa_margin,
             "notices": list(self.notices),
+            "ceilings": dict(self.ceilings),
         }
 
     @classmethod
@@ -68,6 +70,7 @@ class Setup:
             baseline_ms=data["baseline_ms"],
             aa_margin=data["aa_margin"],
             notices=tuple(data["notices"]),
+            ceilings=data.get("ceilings", {}),
         )
 
     @property
@@ -142,7 +145,7 @@ def bounded(setup: Setup, judge: Judge, target: Target) -> Setup:
         for name, signature in setup.signatures.items()
     }
     judge.set_bounds(bounds)
-    return replace(setup, bounds_ms=bounds)
+    return replace(setup, bounds_ms=bounds, ceilings=dict(target.ceilings))
 
 
 def with_baseline(setup: Setup, judge: Judge) -> Setup:

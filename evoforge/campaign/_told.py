@@ -26,7 +26,7 @@ def told_of(task: Task, target: Target, language: str, setup: Setup) -> TaskBrie
             for workload, times in (setup.baseline_ms or {}).items()
         },
         bounds_ms=dict(setup.bounds_ms or {}),
-        target_facts=_facts(target),
+        target_facts=_facts(target, setup.ceilings),
     )
 
 
@@ -45,7 +45,7 @@ def _signature(signature: Signature) -> str:
     return "; ".join(words)
 
 
-def _facts(target: Target) -> Mapping[str, str]:
+def _facts(target: Target, ceilings: Mapping[str, float]) -> Mapping[str, str]:
     """What matters to a kernel, and nothing that tells whose machine it is."""
     known = target.fingerprint
     facts = {"threads": str(target.threads), "isa": target.isa, "vector bytes": str(target.vector_bytes)}
@@ -56,7 +56,7 @@ def _facts(target: Target) -> Mapping[str, str]:
     facts["L2 cache per core"] = f"{target.l2_bytes // 1024} KiB"
     if known.get("l3_bytes"):
         facts["L3 cache"] = f"{int(known['l3_bytes']) >> 20} MiB"
-    for name, rate in sorted(target.ceilings.items()):
+    for name, rate in sorted(ceilings.items()):
         unit = "GFLOP/s" if name.startswith("flops/") else "GB/s"
         facts[f"measured {name}"] = f"{rate / 1e9:.3g} {unit}"
     return facts

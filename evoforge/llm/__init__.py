@@ -9,6 +9,7 @@ from __future__ import annotations
 from evoforge.core import Call, Outcome
 from evoforge.llm.adapter import LiteLLMClient
 from evoforge.llm.ledger import Caps, Ledger, Metered, Reservation, Totals
+from evoforge.llm.litellm_import import close_connections
 from evoforge.llm.records import Client, Reply, Request, Usage, call_of, reply_of
 from evoforge.llm.redact import redact
 from evoforge.llm.scripted import Recorded, ScriptedClient
@@ -32,6 +33,7 @@ __all__ = [
     "Totals",
     "Usage",
     "call_of",
+    "close_connections",
     "prices_of",
     "redact",
     "reply_of",

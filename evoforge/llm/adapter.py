@@ -138,9 +138,6 @@ class LiteLLMClient:
             )
             return _read(answer, prices, request)
         except Exception as error:
-            import traceback
-
-            traceback.print_exc()
             fault = read_fault(error)
         # Outside the handler, so that no traceback holds what litellm was called with.
         tries.unsure += fault.unsure

@@ -7,7 +7,10 @@ credentials; `pyproject.toml` excludes them, and so does this door.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import os
+import sys
 import threading
 import warnings
 from importlib.metadata import PackageNotFoundError, version
@@ -15,7 +18,7 @@ from typing import Any
 
 from evoforge.errors import MissingToolError
 
-__all__ = ["import_litellm"]
+__all__ = ["close_connections", "import_litellm"]
 
 _STOLEN = ("1.82.7", "1.82.8")
 _NOISE = (r"Item '.*' on TypedDict class '.*' is using the `ReadOnly`", r"Pydantic serializer warnings")
@@ -44,3 +47,16 @@ def import_litellm() -> Any:
             warnings.filterwarnings("ignore", text, UserWarning)
         litellm.suppress_debug_info = True  # it would print advice on every error
         return litellm
+
+
+def close_connections() -> None:
+    """Closes what litellm keeps open to servers; the next call opens it again."""
+    litellm = sys.modules.get("litellm")
+    cache = getattr(litellm, "in_memory_llm_clients_cache", None)
+    for client in list(getattr(cache, "cache_dict", {}).values()):
+        close = getattr(client, "close", None)
+        if callable(close) and not inspect.iscoroutinefunction(close):
+            with contextlib.suppress(Exception):  # whatever it is that another release keeps there
+                close()
+    if cache is not None:
+        cache.flush_cache()

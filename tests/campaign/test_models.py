@@ -1,0 +1,305 @@
+"""Whole campaigns whose kernels come from models: a real server on loopback, real calls, real kernels."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evoforge.campaign import Campaign, Event
+from evoforge.config import CampaignConfig
+from evoforge.core import Kind, Outcome, Status
+from evoforge.errors import ConfigError, ModelRejectedError, NotFoundError
+from evoforge.storage import Store, open_store
+from evoforge.testing.model_server import Answer, ModelServer, fault, garbage, good, refused, slow, truncated
+
+TASK = """
+import torch
+
+M, N = 64, 512
+
+
+class Model(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x * 2 + y
+
+
+def get_inputs():
+    return [torch.randn(M, N), torch.randn(M, N)]
+
+
+def get_init_inputs():
+    return []
+
+
+def refuse(*_, **__):
+    raise RuntimeError("eager alone will do")
+
+
+torch.compile = refuse
+"""
+KERNEL = """```cpp
+// evoforge: param STEP = {step} in {{{step}, 256}}
+#include "evoforge.h"
+
+extern "C" int evo_run(const evo_call* call) {{
+    const int64_t n = EVO_SIZE(in0, 0) * EVO_SIZE(in0, 1);
+    const float *x = EVO_IN(float, 0), *y = EVO_IN(float, 1);
+    float* out = EVO_OUT(float, 0);
+    for (int64_t i = 0; i < n; i += STEP)
+        for (int64_t j = i; j < (i + STEP < n ? i + STEP : n); j++) out[j] = {value};
+    return 0;
+}}
+```
+Hypothesis: {hypothesis}
+"""
+
+
+def kernel(step: int, value: str = "x[j] * 2 + y[j]", hypothesis: str = "blocks help") -> str:
+    return KERNEL.format(step=step, value=value, hypothesis=hypothesis)
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def on_event(self, event: Event) -> None:
+        self.events.append(event)
+
+    def kinds(self, kind: str) -> list[Event]:
+        return [event for event in self.events if event.kind == kind]
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "scale.py"
+    path.write_text(TASK)
+    return path
+
+
+def config(task: Path, server: ModelServer, **changes: Any) -> CampaignConfig:
+    model = {
+        "model": "openai/scripted", "api_base": server.api_base, "usd_per_mtok_in": 1.0, "usd_per_mtok_out": 4.0,
+        "max_tokens": 2000, "timeout_s": 1.0,
+    }  # fmt: skip
+    fields: dict[str, Any] = {
+        "task": str(task), "models": [model], "seed": 3, "workers": 3, "tuning": {"trials": 0},
+        "emitters": ["invent", "improve", "aim", "cross", "repair", "parametrise"],
+        "budget": {"usd": 5.0, "calls": 24}, "meta_prompts": {"evolve_every": 4},
+    }  # fmt: skip
+    return CampaignConfig(**{**fields, **changes})
+
+
+def moods() -> Any:
+    """Every kind of answer in turn, good ones often enough for something to build on."""
+    steps = itertools.count(8, 8)
+    turn = itertools.count()
+
+    def answer(body: Mapping[str, Any]) -> Answer:
+        system = body["messages"][0]["content"]
+        number = next(turn)
+        if "Weight:" in system or "Weight:" in body["messages"][1]["content"]:
+            return good("Weight: operators.improve -> 2")
+        kinds = {
+            1: good(kernel(next(steps), "x[j] * 3 + y[j]")),
+            3: good("Here you are.\n```cpp\n#include <evoforge.h>\nint evo_run(const evo_call* call) { return }\n```"),
+            4: good("I would rather talk about tiling, and not give a kernel."),
+            6: truncated(kernel(next(steps))[:200]),
+            7: refused(),
+            9: fault(429, retry_after="0"),
+            10: fault(500),
+            12: garbage(),
+            13: good(""),
+            15: slow(),
+            16: good(kernel(next(steps)).replace("return 0;", "__builtin_trap();")),
+        }
+        return kinds.get(number % 18) or good(kernel(next(steps)))
+
+    return answer
+
+
+@pytest.fixture(scope="module")
+def mixed(
+    task: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, CampaignConfig, ModelServer, Any, Recorder]:
+    url = f"sqlite:///{tmp_path_factory.mktemp('store')}/evoforge.db"
+    recorder = Recorder()
+    with ModelServer(moods()) as server:
+        wanted = config(task, server)
+        result = Campaign.create(wanted, url).run(recorder)
+    return url, wanted, server, result, recorder
+
+
+def calls_of(store: Store, name: str) -> list[Any]:
+    return [row.call for row in store.calls(name)]
+
+
+def test_it_runs_to_its_budget_whatever_comes_back(mixed: Any) -> None:
+    url, _, _, result, recorder = mixed
+    assert result.stop_reason == "model budget"
+    assert result.exit_code == 0
+    with open_store(url) as store:
+        outcomes = {call.outcome for call in calls_of(store, result.campaign)}
+        statuses = {row.evaluation.status for row in store.evaluations(campaign=result.campaign)}
+    assert {Outcome.OK, Outcome.REFUSED, Outcome.TRUNCATED, Outcome.FAILED} <= outcomes
+    assert {Status.CORRECT, Status.WRONG, Status.BUILD_ERROR} <= statuses
+    assert recorder.kinds("useless")
+
+
+def test_the_ledger_is_the_servers_own_count(mixed: Any) -> None:
+    url, wanted, server, result, _ = mixed
+    with open_store(url) as store:
+        calls = calls_of(store, result.campaign)
+    assert len(calls) == wanted.budget.calls == result.models["calls"]
+    assert sum(call.prompt_tokens for call in calls) == server.books.prompt_tokens
+    assert sum(call.completion_tokens for call in calls) == server.books.completion_tokens
+    assert sum(1 + call.retries for call in calls) == server.books.calls
+    assert result.usd == pytest.approx(server.books.prompt_tokens / 1e6 + 4 * server.books.completion_tokens / 1e6)
+    assert 0 < result.usd <= wanted.budget.usd
+
+
+def test_every_candidate_says_where_it_comes_from(mixed: Any) -> None:
+    url, _, _, result, _ = mixed
+    with open_store(url) as store:
+        candidates = store.candidates(result.campaign)
+        prompts = {row.meta_prompt.ref for row in store.meta_prompts(result.campaign)}
+        proposals = store.proposals(result.campaign)
+        calls = {call.ticket: call for call in calls_of(store, result.campaign)}
+    assert candidates
+    for candidate in candidates:
+        assert candidate.model == "openai/scripted"
+        assert candidate.meta_prompt in prompts
+        assert candidate.genome is None
+        assert isinstance(candidate.notes["exemplars"], list)
+    assert {"blocks help"} == {candidate.notes["hypothesis"] for candidate in candidates} - {""}
+    assert len({proposal.operator for proposal in proposals}) >= 3
+    for proposal in proposals:
+        assert calls[proposal.ticket].meta_prompt == proposal.meta_prompt
+        assert calls[proposal.ticket].purpose == proposal.emitter
+
+
+def test_meta_prompts_evolve_meanwhile(mixed: Any) -> None:
+    url, _, _, result, recorder = mixed
+    with open_store(url) as store:
+        evolved = [row.meta_prompt for row in store.meta_prompts(result.campaign) if row.meta_prompt.parents]
+    assert evolved
+    assert {prompt.ref for prompt in evolved} == {event.data["ref"] for event in recorder.kinds("meta_prompt")}
+
+
+def test_no_name_of_this_machine_leaves_it(mixed: Any, task: Path) -> None:
+    import getpass
+    import socket
+
+    _, _, server, _, _ = mixed
+    sent = "\n".join(message["content"] for body in server.requests for message in body["messages"])
+    assert "x * 2 + y" in sent
+    for private in (str(task.parent), str(Path.home()) + "/", socket.gethostname()):
+        assert len(private) < 4 or private not in sent
+    assert not re.search(rf"\b{re.escape(getpass.getuser())}@", sent)
+
+
+def test_what_is_switched_off_does_not_leave(task: Path, tmp_path: Path) -> None:
+    with ModelServer([good(kernel(8)), good(kernel(16))]) as server:
+        wanted = config(
+            task, server, send={"task": False, "kernels": False, "hardware": False},
+            emitters=["invent"], budget={"usd": 1.0, "calls": 2},
+        )  # fmt: skip
+        Campaign.create(wanted, f"sqlite:///{tmp_path}/evoforge.db").run()
+        sent = "\n".join(message["content"] for body in server.requests for message in body["messages"])
+    assert "x * 2 + y" not in sent
+    assert "x[j] * 2" not in sent
+    assert "L2 cache" not in sent
+
+
+def test_a_recorded_conversation_replays_without_a_server(mixed: Any, tmp_path: Path) -> None:
+    url, wanted, server, result, _ = mixed
+    asked = server.books.calls
+    archives = []
+    for turn in ("one", "two"):
+        again = f"sqlite:///{tmp_path}/{turn}.db"
+        found = Campaign.create(wanted, again, replay=url).run()
+        assert (found.evaluations, found.coverage) == (result.evaluations, result.coverage)
+        with open_store(again) as store:
+            archives.append(
+                [
+                    (row.placement.action, row.placement.cell, row.placement.candidate)
+                    for row in store.placements(found.campaign)
+                ]
+            )
+    with open_store(url) as store:
+        first = [
+            (row.placement.action, row.placement.cell, row.placement.candidate)
+            for row in store.placements(result.campaign)
+            if row.ticket is not None
+        ]
+    assert archives[0] == archives[1]
+    assert [row for row in archives[0]] == first
+    assert server.books.calls == asked
+
+
+def test_a_question_that_was_not_recorded_stops_a_replay(mixed: Any, tmp_path: Path) -> None:
+    url, wanted, _, _, _ = mixed
+    with pytest.raises(NotFoundError):
+        Campaign.create(wanted.model_copy(update={"seed": 4}), f"sqlite:///{tmp_path}/x.db", replay=url).run()
+
+
+def test_a_wrong_key_stops_at_once_and_is_not_written_down(
+    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_KEY", "sk-not-the-right-one-000000000000")
+    url = f"sqlite:///{tmp_path}/evoforge.db"
+    with ModelServer([good(kernel(8))], key="sk-right") as server:
+        wanted = config(task, server, name="locked")
+        model = wanted.models[0].model_copy(update={"api_key_env": "A_KEY"})
+        with pytest.raises(ModelRejectedError, match="key"):
+            Campaign.create(wanted.model_copy(update={"models": (model,)}), url).run()
+        assert server.books.calls <= wanted.workers
+    assert b"sk-not-the-right-one" not in (tmp_path / "evoforge.db").read_bytes()
+    with open_store(url) as store:
+        assert not store.campaigns(), "nothing was paid or judged: once the key is mended the name is free"
+
+
+def test_models_and_generator_share_a_campaign_and_resume(task: Path, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/evoforge.db"
+    with ModelServer(lambda body, steps=itertools.count(8, 8): good(kernel(next(steps)))) as server:
+        wanted = config(
+            task, server, name="both", emitters=None, budget={"usd": 5.0, "evals": 10}, meta_prompts={"evolve_every": 3}
+        )
+        result = Campaign.create(wanted, url).run()
+        assert result.evaluations == 10
+        with open_store(url) as store:
+            emitters = {(row.emitter, row.model is None) for row in store.proposals("both")}
+            prompts = len(store.meta_prompts("both"))
+            row = store.campaign("both")
+            store.update_campaign("both", state="interrupted")
+        assert {by_hand for _, by_hand in emitters} == {True, False}
+        assert prompts > 6
+        campaign = Campaign.resume("both", url)
+        campaign.config = campaign.config.model_copy(
+            update={"budget": campaign.config.budget.model_copy(update={"evals": 13})}
+        )
+        again = campaign.run()
+    assert row.state == "finished"
+    assert again.evaluations == 13
+    with open_store(url) as store:
+        assert not store.check()
+        assert len(store.evaluations(campaign="both", kind=Kind.TRIAL)) >= 13
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"budget": {"evals": 3}}, "usd"),
+        ({"models": []}, "models"),
+        ({"emitters": ["improve", "dream"]}, "dream"),
+    ],
+)
+def test_what_does_not_go_together_is_said_before_anything_runs(
+    task: Path, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with ModelServer([good("")]) as server, pytest.raises(ConfigError, match=message):
+        Campaign.create(config(task, server, **changes), f"sqlite:///{tmp_path}/evoforge.db")
