@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from evoforge.config import load_config
-from evoforge.errors import ConfigError, UnsupportedError
+from evoforge.errors import ConfigError
 
 
 def write(folder: Path, text: str) -> Path:
@@ -51,6 +51,14 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_config(tmp_path / "none.yaml")
 
 
-def test_models_are_refused_rather_than_ignored(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="models"):
-        load_config(write(tmp_path, "tasks: [a.py]\nmodels: [{model: x}]"))
+def test_models_bring_their_emitters(tmp_path: Path) -> None:
+    text = "tasks: [a.py]\nbudget: {usd: 2, tokens: 1000}\nmodels: [{model: x, api_base: http://127.0.0.1:1/v1}]"
+    (config,) = load_config(write(tmp_path, text))
+    assert config.models[0].model == "x"
+    assert config.with_generator
+    assert config.asking == ("invent", "improve", "aim", "cross", "repair", "parametrise")
+    (config,) = load_config(write(tmp_path, f"{text}\nemitters: [generator, repair]"))
+    assert config.with_generator
+    assert config.asking == ("repair",)
+    with pytest.raises(ConfigError, match="did you mean 'api_base'"):
+        load_config(write(tmp_path, "tasks: [a.py]\nmodels: [{model: x, apibase: y}]"))

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evoforge.core import MetaPrompt, Status, Strategy
-from evoforge.emitters import Arm, Bandit, arms_of, generator_emitters
+from evoforge.emitters import Arm, Bandit, arms_of, generator_emitters, model_emitters
 from evoforge.emitters.bandit import rank_rewards
+from evoforge.prompts import TaskBrief
 
 ARMS = [Arm(emitter, prompt) for emitter in ("sample", "mutate") for prompt in ("a@1", "b@1")]
 
@@ -177,7 +178,23 @@ def test_arms_are_the_ready_emitters_times_models_times_prompts(view_of: Any) ->
         MetaPrompt("a", 1, "cpp", Strategy(operators={"aim": 2.5}), {}),
         MetaPrompt("b", 1, "cpp", Strategy(), {}),
     ]
-    arms = arms_of(generator_emitters(), prompts, view_of({}), {"aim": ("m1", "m2")})
-    assert len(arms) == 2 + 4
+    emitters = [*generator_emitters(), *model_emitters(["invent"])]
+    task = TaskBrief("", {}, "", "ieee", "cpp", "")
+    arms = arms_of(emitters, prompts, view_of({}, task=task), ("m1", "m2"))
+    assert len(arms) == 2 + 2 + 4
     assert {arm.weight for arm in arms if arm.emitter == "aim" and arm.meta_prompt == "a@1"} == {2.5}
     assert {arm.model for arm in arms if arm.emitter == "sample"} == {None}
+    assert {arm.model for arm in arms if arm.emitter == "invent"} == {"m1", "m2"}
+    assert len(arms_of(emitters, prompts, view_of({}, task=task))) == 4
+
+
+def test_a_useless_reply_counts_against_its_arm_and_is_paid() -> None:
+    good, bad = Arm("improve", "plain@1", "m1"), Arm("invent", "plain@1", "m1")
+    bandit = Bandit()
+    before = bandit.expected([good, bad])
+    for ticket in range(10):
+        bandit.choose([bad], ticket, np.random.default_rng(ticket))
+        bandit.waste(ticket, bad, 0.5)
+    after = bandit.expected([good, bad])
+    assert after[1][0] <= before[1][0]
+    assert after[1][0] <= after[0][0]
