@@ -197,7 +197,7 @@ class Tickets:
     def _candidate(self, campaign: Campaign, ticket: TicketRow, text: str) -> Candidate:
         language = campaign.config.language
         parents = [campaign.store.candidate(parent) for parent in ticket.parents]
-        if any(mark in text for mark in _MARKS):
+        if any(mark in text for mark in _MARKS) or text.lstrip()[:10].lower() == "hypothesis":
             shown = scrub_source(parents[0].source, language, Identity.here()) if parents else None
             answer = parse_reply(text, language=language, parent=shown)
         else:  # a file: where it ends it is whole, whatever it begins with
