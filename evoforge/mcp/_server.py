@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError
 from evoforge import __version__
 from evoforge.errors import EvoforgeError
 from evoforge.mcp._tools import Tools
+from evoforge.prompts import Identity, scrub
 
 __all__ = ["build_server"]
 
@@ -49,7 +50,7 @@ def _sentence(name: str, error: ToolError) -> str:
         parts = [f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}" for one in cause.errors()]
         return f"expected the arguments of {name} to fit its schema, got {'; '.join(parts)}"
     if isinstance(cause, EvoforgeError):
-        return " ".join(str(cause).split())
+        return " ".join(scrub(str(cause), Identity.here()).split())
     if isinstance(cause, OSError):
         return f"this machine refuses to go on: {cause.strerror or type(cause).__name__}"
     if cause is None:

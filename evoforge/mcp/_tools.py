@@ -6,7 +6,6 @@ argument reaches beyond them; kernels and tasks are read here and run in the jud
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import stat
@@ -17,7 +16,8 @@ from typing import Any, Self
 from evoforge.campaign import Tickets, campaigns, elites, evaluate_kernel, hot_and_cold, show
 from evoforge.core import Candidate
 from evoforge.errors import UsageError
-from evoforge.evaluation.tasks import load_task
+from evoforge.evaluation.tasks import build_task
+from evoforge.prompts import Identity, scrub, scrub_source
 
 __all__ = ["Tools"]
 
@@ -66,7 +66,8 @@ class Tools:
 
     def show(self, candidate: str) -> dict[str, Any]:
         """A candidate with source and evaluations."""
-        return _plain(show(candidate, self._store))
+        found = show(candidate, self._store)
+        return _plain({**found, "source": scrub_source(found["source"], found["language"], Identity.here())})
 
     def ask(self, campaign: str, emitter: str | None = None) -> dict[str, Any]:
         """A ticket with its prompt."""
@@ -83,7 +84,8 @@ class Tools:
         """The verdict on a kernel for a task file, beside eager and compiled; nothing is stored."""
         kernel = Candidate("cpp", self._one_text("source", source, file))
         _ = kernel.space  # a header that cannot be read is said before a judge is opened
-        loaded = load_task(str(self._path(task, ".py")))
+        where = self._path(task, ".py")
+        loaded = build_task(self._read(task, ".py"), where.stem, where.name, root=str(where.parent))
         self.close()
         evaluation, cell = evaluate_kernel(kernel, loaded, sandbox=self._sandbox)
         return _plain(
@@ -119,19 +121,22 @@ class Tools:
         if text is not None:
             return text
         assert file is not None
-        path = self._path(file)
+        return self._read(file)
+
+    def _read(self, given: str, suffix: str = "") -> str:
+        path = self._path(given, suffix)
         # Not a pipe or a device: opened without waiting, and asked what it is.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UsageError(f"expected a file, got something else at {file!r}")
+                raise UsageError(f"expected a file, got something else at {given!r}")
             data = stream.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
-            raise UsageError(f"expected a file of at most {_MOST_BYTES} bytes, got more in {file!r}")
+            raise UsageError(f"expected a file of at most {_MOST_BYTES} bytes, got more in {given!r}")
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise UsageError(f"expected UTF-8 text in {file!r}, got a byte that is none at {error.start}") from None
+            raise UsageError(f"expected UTF-8 text in {given!r}, got a byte that is none at {error.start}") from None
 
     def _path(self, given: str, suffix: str = "") -> Path:
         """The file that `given` names, links followed; what lies outside is refused before it is looked at."""
@@ -155,16 +160,23 @@ class Tools:
         return path
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
     """`value` as strict JSON data: NaN and infinities become null."""
+    return {str(key): _said(item) if key == "reason" else _data(item) for key, item in value.items()}
+
+
+def _said(text: Any) -> str:
+    """A reason, which may quote a compiler, without names of folders and people: agents are models too."""
+    return scrub(str(text or ""), Identity.here())
+
+
+def _data(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return _plain(value)
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return [_data(item) for item in value]
     return value if isinstance(value, bool | int) or value is None else str(value)
