@@ -61,7 +61,7 @@ def test_an_option_collapses_its_axis_of_the_grid(cli: Cli, task_file: Path) -> 
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--evals", "0"], "--evals"),
+        (["--evals", "-1"], "--evals"),
         (["--minutes", "-1"], "--minutes"),
         (["--seed", "-1"], "--seed"),
         (["--set", "N=3"], "'N'"),
