@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +55,7 @@ def refuse(*_, **__):
 
 torch.compile = refuse
 """
-ADDS = """#include "evoforge.h"
+_ADDS = """#include "evoforge.h"
 
 int evo_run(const evo_call* call) {
     const float *x = EVO_IN(float, 0), *y = EVO_IN(float, 1);
@@ -71,8 +73,20 @@ class Prepared:
 
     url: str
     task: Path
-    right: str = ADDS
-    wrong: str = ADDS.replace("evo::all) + evo", "evo::all) - evo")
+    right: str = _ADDS
+    wrong: str = _ADDS.replace("evo::all) + evo", "evo::all) - evo")
+
+    @classmethod
+    def copied(cls, source: Path, folder: Path) -> Prepared:
+        (folder / "add.py").write_bytes((source / "add.py").read_bytes())
+        with closing(sqlite3.connect(source / "evoforge.db")) as whole:
+            with closing(sqlite3.connect(folder / "evoforge.db")) as copy:
+                whole.backup(copy)  # with what is still in its log
+        return cls(f"sqlite:///{folder}/evoforge.db", folder / "add.py")
+
+    def variant(self, number: int) -> str:
+        """A right kernel whose instructions are its own."""
+        return self.right.replace("    return 0", f"    if (call->threads == -{number}) return 2;\n    return 0")
 
 
 @pytest.fixture(scope="session")
@@ -89,6 +103,10 @@ def _prepared_db(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def prepared(tmp_path: Path, _prepared_db: Path) -> Prepared:
-    for name in ("evoforge.db", "add.py"):
-        (tmp_path / name).write_bytes((_prepared_db / name).read_bytes())
-    return Prepared(f"sqlite:///{tmp_path}/evoforge.db", tmp_path / "add.py")
+    return Prepared.copied(_prepared_db, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def prepared_module(tmp_path_factory: pytest.TempPathFactory, _prepared_db: Path) -> Prepared:
+    """One copy for the tests of a module, whose judge then starts once."""
+    return Prepared.copied(_prepared_db, tmp_path_factory.mktemp("agent"))

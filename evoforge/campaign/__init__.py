@@ -6,6 +6,7 @@ from evoforge.campaign._queries import campaigns, elites, hot_and_cold, lineage,
 from evoforge.campaign._result import Best, Result
 from evoforge.campaign._single import bench, check_task, evaluate_kernel
 from evoforge.campaign._tickets import Tickets
+from evoforge.campaign._told import told_before
 
 __all__ = [
     "Best",
@@ -23,4 +24,5 @@ __all__ = [
     "lineage",
     "show",
     "status",
+    "told_before",
 ]
