@@ -79,9 +79,9 @@ class Prepared:
     @classmethod
     def copied(cls, source: Path, folder: Path) -> Prepared:
         (folder / "add.py").write_bytes((source / "add.py").read_bytes())
-        with closing(sqlite3.connect(source / "evoforge.db")) as whole:
-            with closing(sqlite3.connect(folder / "evoforge.db")) as copy:
-                whole.backup(copy)  # with what is still in its log
+        stores = (closing(sqlite3.connect(place / "evoforge.db")) for place in (source, folder))
+        with next(stores) as whole, next(stores) as copy:
+            whole.backup(copy)  # with what is still in its log
         return cls(f"sqlite:///{folder}/evoforge.db", folder / "add.py")
 
     def variant(self, number: int) -> str:

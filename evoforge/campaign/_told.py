@@ -23,12 +23,15 @@ def told_before(config: CampaignConfig, task: Task, target: Target) -> dict[str,
     """What a campaign with models would send first, as far as it is known before one exists.
 
     Returns:
-        `notice` (who gets what), `system` and `user` (the text), `later` (what only a run finds out).
+        `notice` (who gets what), `system` and `user` (the text), `later` (what only a run finds out);
+        nothing without models.
 
     Raises:
         UsageError: as `check_models`.
     """
     check_models(config)
+    if not config.models:
+        return {}
     workloads = {workload.name: dict(workload.overrides) for workload in task.workloads}
     shapes = {name: str(values) if values else "as the task says" for name, values in workloads.items()}
     none_yet = Setup(signatures={}, trace_signatures={}, graphs={})

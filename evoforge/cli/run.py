@@ -200,8 +200,8 @@ def _print_plan(configs: list[CampaignConfig], store: str, as_json: bool) -> int
                 raise UsageError(f"--from expects a kernel file, there is none at {kernel}; check the path")
         plan = config.model_dump(by_alias=True, mode="json")
         plan |= {"workloads": [workload.name for workload in task.workloads], "store": store}
-        if config.models:
-            plan["told"] = told_before(config, task, target)
+        if told := told_before(config, task, target):
+            plan["told"] = told
         plans.append(plan)
     if as_json:
         emit({"campaigns": plans})
@@ -209,10 +209,9 @@ def _print_plan(configs: list[CampaignConfig], store: str, as_json: bool) -> int
     import yaml
 
     print("# nothing was run; without --dry-run this would start:")
-    print(
-        yaml.safe_dump_all([{k: v for k, v in plan.items() if k != "told"} for plan in plans], sort_keys=False).rstrip()
-    )
-    for told in (plan["told"] for plan in plans if "told" in plan):
+    texts = [plan.pop("told") for plan in plans if "told" in plan]
+    print(yaml.safe_dump_all(plans, sort_keys=False).rstrip())
+    for told in texts:
         print(f"\n# {told['notice']}\n# the first text to a model, as far as it is known now:\n")
         print(told["system"].rstrip() + "\n\n" + told["user"].rstrip())
         print(f"\n# {told['later']}")
