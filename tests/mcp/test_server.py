@@ -15,7 +15,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from evoforge.campaign import elites
-from evoforge.errors import EvoforgeError, MissingToolError, UsageError
+from evoforge.errors import EvoforgeError, UsageError
 from evoforge.mcp import Tools, serve
 from evoforge.storage import open_store
 
@@ -129,7 +129,7 @@ def test_what_lies_outside_is_refused_in_one_sentence(prepared: Any, tmp_path: P
         assert "ticket" in await refused(client, "tell", campaign="agent", ticket="many", answer="x")
         assert "ticket" in await refused(client, "tell", campaign="agent", ticket=-1, answer="x")
         assert "999" in await refused(client, "tell", campaign="agent", ticket=999, answer=prepared.right)
-        assert "kernel" in await refused(client, "tell", campaign="agent", ticket=ticket, answer="\x1b[2J no kernel")
+        assert "evo_run" in await refused(client, "tell", campaign="agent", ticket=ticket, answer="\x1b[2J nothing")
         await refused(client, "show", candidate="../../etc")
         await refused(client, "delete_everything")
 
@@ -149,13 +149,13 @@ def test_stdout_is_the_protocol_and_nothing_else(prepared: Any) -> None:
     assert all(line.startswith("{") for line in done.stdout.splitlines())
 
 
-def test_a_server_that_cannot_start_says_why(prepared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--root"):
-        serve(prepared.url, tmp_path / "nowhere")
-    monkeypatch.setitem(sys.modules, "mcp", None)
-    monkeypatch.delitem(sys.modules, "evoforge.mcp._server", raising=False)
-    with pytest.raises(MissingToolError, match=r"evoforge\[mcp\]"):
-        serve(prepared.url, tmp_path)
+        serve("memory://", tmp_path / "nowhere")
+    program = "import sys; sys.modules['mcp'] = None; from evoforge.cli import main; sys.exit(main(['mcp']))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'evoforge[mcp]'" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_one_judge_is_open_at_a_time(prepared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
