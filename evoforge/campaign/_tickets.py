@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
@@ -15,15 +15,15 @@ from evoforge.campaign._prepare import prepare
 from evoforge.campaign._state import point
 from evoforge.core import AddStatus, Candidate, Evaluation, Kind, Params, Status
 from evoforge.emitters import MODEL_EMITTERS, Proposal
-from evoforge.errors import UsageError
-from evoforge.prompts import Identity, Prompt, Send, parse_reply, render, scrub_source
+from evoforge.errors import ReplyError, UsageError
+from evoforge.prompts import Answer, Identity, Prompt, Send, parse_reply, render, scrub_source
 from evoforge.storage import TicketRow, open_store
 
 __all__ = ["Tickets"]
 
 _OUTSIDE = "outside"  # the model that answers, as far as evoforge knows
 _HOURS = 24.0
-_MARKS = ("```", "~~~", "<<<<<<< SEARCH")  # a reply with prose around it; else the text is the kernel
+_MARKS = ("```", "~~~", "<<<<<<< SEARCH")  # of a reply with prose around it; without them it may be a file
 
 
 class Tickets:
@@ -197,11 +197,8 @@ class Tickets:
     def _candidate(self, campaign: Campaign, ticket: TicketRow, text: str) -> Candidate:
         language = campaign.config.language
         parents = [campaign.store.candidate(parent) for parent in ticket.parents]
-        if any(mark in text for mark in _MARKS) or text.lstrip()[:10].lower() == "hypothesis":
-            shown = scrub_source(parents[0].source, language, Identity.here()) if parents else None
-            answer = parse_reply(text, language=language, parent=shown)
-        else:  # a file: where it ends it is whole, whatever it begins with
-            answer = parse_reply(f"~~~~~~~~{language}\n{text.rstrip()}\n~~~~~~~~", language=language)
+        shown = scrub_source(parents[0].source, language, Identity.here()) if parents else None
+        answer = _read(text, language, shown)
         own = Candidate(language, "").licence
         candidate = Candidate(
             language=language,
@@ -265,6 +262,18 @@ class Tickets:
             "flags": list(best.flags) if best else [],
             "sandbox": best.sandbox if best else None,
         }
+
+
+def _read(text: str, language: str, parent: str | None) -> Answer:
+    """A reply as a model gives it; else a kernel's file, which is whole where it ends, whatever it begins with."""
+    try:
+        return parse_reply(text, language=language, parent=parent)
+    except ReplyError:
+        if any(mark in text for mark in _MARKS):
+            raise
+        with suppress(ReplyError):
+            return parse_reply(f"~~~~~~~~{language}\n{text.rstrip()}\n~~~~~~~~", language=language)
+        raise
 
 
 def _telling(rows: Sequence[Evaluation]) -> Evaluation | None:

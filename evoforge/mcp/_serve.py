@@ -28,4 +28,7 @@ def serve(store_url: str, root: str | Path = ".", *, sandbox: str = "strict") ->
             raise
         raise MissingToolError("evoforge mcp needs the SDK mcp>=2; run: pip install 'evoforge[mcp]'") from None
     with Tools(store_url, root, sandbox=sandbox) as tools:
-        build_server(tools).run("stdio")
+        try:
+            build_server(tools).run("stdio")
+        except* BrokenPipeError:
+            pass  # the client is gone, and nobody is left to be told

@@ -84,7 +84,7 @@ def test_an_answer_becomes_an_elite_and_is_answered_once(
 ) -> None:
     prepared = prepared_module
     first, second, third = (desk.ask("invent")["ticket"] for _ in range(3))
-    with pytest.raises(ReplyError):
+    with pytest.raises(ReplyError, match="got prose"):
         desk.tell(first, "I would rather talk about the weather.")
     assert state(prepared.url, first) == "open", "what cannot be read leaves a ticket open"
 

@@ -29,7 +29,7 @@ def test_dry_run_prints_the_merged_campaign_and_makes_nothing(cli: Cli, task_fil
         "run", path, "--evals", 7, "--seed", 3, "--set", "M=32", "--target", "cpu:threads=1", "--name", "mine",
         "--workers", 2, "--store", store, "--dry-run", "--json",
     ).json["campaigns"]  # fmt: skip
-    assert plan["budget"] == {"minutes": 5, "evals": 7, "usd": 0}
+    assert plan["budget"] == {"minutes": 5, "evals": 7, "usd": 0, "tokens": None, "calls": None}
     assert (plan["seed"], plan["set"], plan["target"], plan["name"], plan["workers"]) == (
         3,
         {"M": 32},
@@ -46,7 +46,7 @@ def test_a_bare_task_is_enough(cli: Cli, task_file: Path) -> None:
     (plan,) = cli("run", task_file, "--dry-run", "--json").json["campaigns"]
     assert plan["budget"]["minutes"] == 3
     (plan,) = cli("run", task_file, "--evals", 9, "--dry-run", "--json").json["campaigns"]
-    assert plan["budget"] == {"minutes": None, "evals": 9, "usd": 0}
+    assert plan["budget"] == {"minutes": None, "evals": 9, "usd": 0, "tokens": None, "calls": None}
 
 
 def test_an_option_collapses_its_axis_of_the_grid(cli: Cli, task_file: Path) -> None:
