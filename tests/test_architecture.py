@@ -77,7 +77,7 @@ def test_all_is_exact(path: Path) -> None:
 
 def test_the_offered_names_import() -> None:
     for package in ("", ".core", ".campaign", ".archives", ".storage", ".emitters",
-                    ".tuning", ".prompts", ".llm", ".plots", ".export", ".cli", ".config", ".errors",
+                    ".tuning", ".prompts", ".llm", ".plots", ".export", ".cli", ".mcp", ".config", ".errors",
                     ".paths"):  # fmt: skip
         module = importlib.import_module(f"evoforge{package}")
         for name in module.__all__:

@@ -5,6 +5,8 @@ from evoforge.campaign._events import Event, Observer
 from evoforge.campaign._queries import campaigns, elites, hot_and_cold, lineage, show, status
 from evoforge.campaign._result import Best, Result
 from evoforge.campaign._single import bench, check_task, evaluate_kernel
+from evoforge.campaign._tickets import Tickets
+from evoforge.campaign._told import told_before
 
 __all__ = [
     "Best",
@@ -12,6 +14,7 @@ __all__ = [
     "Event",
     "Observer",
     "Result",
+    "Tickets",
     "bench",
     "campaigns",
     "check_task",
@@ -21,4 +24,5 @@ __all__ = [
     "lineage",
     "show",
     "status",
+    "told_before",
 ]

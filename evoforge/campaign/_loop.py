@@ -215,10 +215,20 @@ class Loop:
         raise UsageError(f"expected an emitter of {', '.join(ready)}, got {emitter!r}: it has nothing to ask for now")
 
     def accept(self, ticket: int, proposal: Proposal) -> Twin | None:
-        """Judges an answer from outside; None, or the candidate that already has this text."""
-        twin = self.state.gate.twin(proposal.candidate)
+        """Judges an answer from outside; None, or the candidate that already has this text.
+
+        An answer that is stored under this very ticket was being judged when its process ended: it is
+        confirmed, unless that was done too.
+        """
+        candidate = proposal.candidate
+        twin = self.state.gate.twin(candidate)
         if twin is None:
             self._travel(ticket, proposal)
+        elif self.state.tickets.get(candidate.id) == ticket:
+            rows = self.state.tried(candidate.id)
+            if not any(self.state.confirmations.get(point(row.candidate, row.params)) for row in rows):
+                self._confirm(ticket, candidate, rows)
+            return None
         return twin
 
     def _waste(self, ticket: int, arm: Arm, usd: float, reason: str) -> None:

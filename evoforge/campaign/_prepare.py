@@ -66,7 +66,7 @@ def prepare(
     is `known` (resume, replay) is taken as it is, baselines and bounds included.
 
     Raises:
-        UnsupportedError: an operator is not covered and there is no kernel of the user's own.
+        UnsupportedError: an operator is not covered and nobody but the generator would write kernels.
         TaskError: the task cannot be run or is not fit to be searched.
     """
     from evoforge.evaluation.ceilings import known_ceilings
@@ -79,7 +79,8 @@ def prepare(
     setup = known or analyse(judge, row.task, target)
     judge.set_context(setup.trace_signatures, setup.unfused)
     judge.set_bounds(setup.bounds_ms or {})
-    if setup.uncovered and not row.setup.get("seeds"):
+    answered = bool(config.asking) or config.budget.evals == 0  # by models, or by who answers tickets
+    if setup.uncovered and not row.setup.get("seeds") and not answered:
         raise UnsupportedError(setup.uncovered)
     if known is None or known.baseline is None:
         _show_first(judge, setup, target, config, narrator)

@@ -16,7 +16,7 @@ from evoforge.campaign._prepare import prepare
 from evoforge.campaign._queries import archive_of, hot_and_cold
 from evoforge.campaign._setup import Setup, analyse
 from evoforge.config import CampaignConfig
-from evoforge.core import Cell, Elite, Evaluation, Kind, Params, Status, Task
+from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, Params, Status, Task
 from evoforge.errors import UsageError
 from evoforge.storage import Placement, open_store
 
@@ -26,7 +26,7 @@ _LEAST_NOISE = 1.01
 
 
 def evaluate_kernel(
-    path: str | Path,
+    kernel: str | Path | Candidate,
     task: Task,
     target_spec: str = "cpu",
     *,
@@ -34,9 +34,10 @@ def evaluate_kernel(
     seed: int = 0,
     sandbox: str = "basic",
 ) -> tuple[Evaluation, Cell | None]:
-    """Judges one kernel file against a task, beside eager and compiled.
+    """Judges one kernel against a task, beside eager and compiled.
 
     Args:
+        kernel: its file, or the candidate itself.
         params: overlay the kernel's defaults.
 
     Raises:
@@ -46,7 +47,7 @@ def evaluate_kernel(
     from evoforge.evaluation.judge import Judge
     from evoforge.evaluation.targets import resolve_target
 
-    candidate = read_kernel(str(path))
+    candidate = kernel if isinstance(kernel, Candidate) else read_kernel(str(kernel))
     values = {**candidate.space.defaults(), **(params or {})}
     if not candidate.space.feasible(values):
         declared = ", ".join(f"{p.name} in {sorted(p.choices)}" for p in candidate.space.parameters) or "none"

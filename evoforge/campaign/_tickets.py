@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from evoforge.campaign._campaign import Campaign
+from evoforge.archives import DISQUALIFYING
+from evoforge.campaign._campaign import Campaign, check_unchanged
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._loop import Loop
 from evoforge.campaign._prepare import prepare
-from evoforge.campaign._setup import Setup
-from evoforge.core import Candidate, Evaluation, Kind, Params, Status
+from evoforge.campaign._state import point
+from evoforge.core import AddStatus, Candidate, Evaluation, Kind, Params, Status
 from evoforge.emitters import MODEL_EMITTERS, Proposal
-from evoforge.errors import UsageError
-from evoforge.prompts import Answer, Identity, Send, parse_reply, render, scrub_source
-from evoforge.storage import TicketRow
+from evoforge.errors import ReplyError, UsageError
+from evoforge.prompts import Answer, Identity, Prompt, Send, parse_reply, render, scrub_source
+from evoforge.storage import TicketRow, open_store
 
 __all__ = ["Tickets"]
 
 _OUTSIDE = "outside"  # the model that answers, as far as evoforge knows
 _HOURS = 24.0
-_MARKS = ("```", "~~~", "<<<<<<< SEARCH")  # a reply with prose around it; else the text is the kernel
+_MARKS = ("```", "~~~", "<<<<<<< SEARCH")  # of a reply with prose around it; without them it may be a file
 
 
 class Tickets:
@@ -46,8 +48,13 @@ class Tickets:
         self._name, self._sandbox = name, sandbox
         self._narrator = Narrator(observer)
         self._judge: Any = None
-        self._store = Campaign.resume(name, store_url).store
-        self._campaign().known_setup()
+        self._store = open_store(store_url, create=False)
+        try:
+            check_unchanged(self._store.campaign(name))
+            self._campaign().known_setup()
+        except BaseException:
+            self._store.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -68,48 +75,59 @@ class Tickets:
             UsageError: an emitter that there is not, or that has nothing to ask for now.
             CampaignLockedError: the campaign is running.
         """
+        self._known_emitter(emitter)
+        campaign = self._campaign()
+        with self._store.lock_campaign(self._name):
+            ticket, prompt = self._assigned(campaign, emitter, hours)
+            self._store.issue_ticket(self._name, ticket)
+        return _asked(ticket, prompt, ticket.ticket, ticket.expires)
+
+    def preview(self, emitter: str | None = None) -> dict[str, Any]:
+        """What `ask` would hand out now, to the letter; `ticket` and `expires` are null, nothing is issued.
+
+        Raises:
+            UsageError: as `ask`.
+        """
+        self._known_emitter(emitter)
+        ticket, prompt = self._assigned(self._campaign(), emitter, _HOURS)
+        return _asked(ticket, prompt, None, None)
+
+    @staticmethod
+    def _known_emitter(emitter: str | None) -> None:
         if emitter is not None and emitter not in MODEL_EMITTERS:
             raise UsageError(f"expected an emitter of {', '.join(MODEL_EMITTERS)}, got {emitter!r}")
-        campaign = self._campaign()
-        with campaign.store.lock_campaign(self._name):
-            row, setup = campaign.row, campaign.known_setup()
-            loop = campaign.restored(None, row.target, setup, self._narrator)
-            number = loop.next_ticket
-            assignment, meta_prompt = loop.assign(number, _OUTSIDE, emitter)
-            config = campaign.config
-            send = Send(task=config.send.task, kernels=config.send.kernels, hardware=config.send.hardware)
-            prompt = render(assignment.brief, meta_prompt, tokens=config.meta_prompts.tokens, send=send)
-            ticket = TicketRow(
-                campaign=self._name,
-                ticket=number,
-                emitter=assignment.emitter,
-                operator=assignment.brief.operator,
-                parents=tuple(parent.id for parent in assignment.parents),
-                meta_prompt=meta_prompt.ref,
-                target_cell=assignment.target_cell,
-                exemplars=prompt.exemplars,
-                prompt=f"{prompt.system}\n\n{prompt.user}",
-                expires=(datetime.now(UTC) + timedelta(hours=hours)).isoformat(timespec="seconds"),
-            )
-            campaign.store.issue_ticket(self._name, ticket)
-        return {
-            "campaign": self._name,
-            "ticket": ticket.ticket,
-            "emitter": ticket.emitter,
-            "operator": ticket.operator,
-            "parents": list(ticket.parents),
-            "meta_prompt": ticket.meta_prompt,
-            "target_cell": list(ticket.target_cell) if ticket.target_cell else None,
-            "expires": ticket.expires,
-            "prompt": {"system": prompt.system, "user": prompt.user},
-        }
+
+    def _assigned(self, campaign: Campaign, emitter: str | None, hours: float) -> tuple[TicketRow, Prompt]:
+        """The next ticket and its text; the same until something in the campaign changes."""
+        from evoforge.evaluation.ceilings import known_ceilings
+
+        loop = campaign.restored(None, known_ceilings(campaign.row.target), campaign.known_setup(), self._narrator)
+        number = loop.next_ticket
+        assignment, meta_prompt = loop.assign(number, _OUTSIDE, emitter)
+        config = campaign.config
+        send = Send(task=config.send.task, kernels=config.send.kernels, hardware=config.send.hardware)
+        prompt = render(assignment.brief, meta_prompt, tokens=config.meta_prompts.tokens, send=send)
+        ticket = TicketRow(
+            campaign=self._name,
+            ticket=number,
+            emitter=assignment.emitter,
+            operator=assignment.brief.operator,
+            parents=tuple(parent.id for parent in assignment.parents),
+            meta_prompt=meta_prompt.ref,
+            target_cell=assignment.target_cell,
+            exemplars=prompt.exemplars,
+            prompt=f"{prompt.system}\n\n{prompt.user}",
+            expires=(datetime.now(UTC) + timedelta(hours=hours)).isoformat(timespec="seconds"),
+        )
+        return ticket, prompt
 
     def tell(self, number: int, text: str) -> dict[str, Any]:
         """Judges the answer to a ticket: verdict, reason, timing, bound, cell and placement.
 
         The answer is a kernel's whole source, or a reply as a model would give it (fences, or
         SEARCH/REPLACE edits of the first parent). A ticket is answered once: the same text again gets
-        the same verdict, and an answer that cannot be read leaves it open.
+        the same verdict without being judged, and an answer that cannot be read leaves it open. Where
+        judging was cut off, the same text goes on with it.
 
         Raises:
             NotFoundError: the campaign issued no such ticket.
@@ -117,45 +135,70 @@ class Tickets:
             UsageError: it was answered with another text, or has expired.
             CampaignLockedError: the campaign is running.
         """
-        campaign = self._campaign()
-        store = campaign.store
-        ticket = store.ticket(self._name, number)
+        campaign, ticket = self._campaign(), self._store.ticket(self._name, number)
         candidate = self._candidate(campaign, ticket, text)
-        known = next((row.candidate for row in store.proposals(self._name) if row.ticket == number), None)
-        if known is not None and known != candidate.id:
-            raise UsageError(
-                f"ticket {number} was answered already, with candidate {known[:12]}; ask for another: "
-                f"evoforge ask {self._name}"
-            )
+        if ticket.state == "open":
+            with self._store.lock_campaign(self._name):
+                # Read again: somebody else may have answered before the campaign was ours.
+                campaign, ticket = self._campaign(), self._store.ticket(self._name, number)
+                if ticket.state == "open":
+                    self._refuse_late(ticket, candidate)
+                    known = self._judged(campaign, ticket, candidate)
+                    self._store.settle_ticket(self._name, number, "answered")
+                    return self._verdict(number, known)
+        return self._verdict(number, self._settled(campaign, ticket, candidate))
+
+    def _answer(self, number: int) -> str | None:
+        """The candidate that was proposed under a ticket."""
+        return next((row.candidate for row in self._store.proposals(self._name) if row.ticket == number), None)
+
+    def _refuse_late(self, ticket: TicketRow, candidate: Candidate) -> None:
+        """An open ticket whose judging was cut off takes its own text at any time, others never."""
+        known = self._answer(ticket.ticket)
+        if known is None and datetime.now(UTC) > datetime.fromisoformat(ticket.expires):
+            self._store.settle_ticket(self._name, ticket.ticket, "expired")
+            raise self._expired(ticket)
+        if known not in (None, candidate.id):
+            raise self._taken(ticket)
+
+    def _settled(self, campaign: Campaign, ticket: TicketRow, candidate: Candidate) -> str:
+        """The candidate whose verdict a settled ticket has, for the text that got it.
+
+        A text that was known already left no proposal: it is looked for where it was found then.
+        """
+        if ticket.state == "expired":
+            raise self._expired(ticket)
+        known = self._answer(ticket.ticket)
         if known is None:
-            self._open(ticket)
-            with store.lock_campaign(self._name):
-                known = self._judged(campaign, ticket, candidate)
-                store.settle_ticket(self._name, number, "answered")
-        return self._verdict(campaign, number, known)
+            loop = campaign.restored(None, campaign.row.target, campaign.known_setup(), self._narrator)
+            twin = loop.state.gate.twin(candidate)
+            known = twin.candidate if twin else None
+        elif known != candidate.id:
+            known = None
+        if known is None:
+            raise self._taken(ticket)
+        return known
+
+    def _taken(self, ticket: TicketRow) -> UsageError:
+        return UsageError(
+            f"ticket {ticket.ticket} was answered already, with another text; "
+            f"ask for another: evoforge ask {self._name}"
+        )
+
+    def _expired(self, ticket: TicketRow) -> UsageError:
+        return UsageError(
+            f"ticket {ticket.ticket} expired on {ticket.expires}; ask for another: evoforge ask {self._name}"
+        )
 
     def _campaign(self) -> Campaign:
         """The campaign as it is stored now: others may write it between two calls."""
         return Campaign(self._store.campaign(self._name), self._store, replay=None, replay_extend=False)
 
-    def _open(self, ticket: TicketRow) -> None:
-        if ticket.state == "answered":
-            raise UsageError(f"ticket {ticket.ticket} was answered already; ask for another: evoforge ask {self._name}")
-        if datetime.now(UTC) > datetime.fromisoformat(ticket.expires):
-            self._store.settle_ticket(self._name, ticket.ticket, "expired")
-            raise UsageError(
-                f"ticket {ticket.ticket} expired on {ticket.expires}; ask for another: evoforge ask {self._name}"
-            )
-
     def _candidate(self, campaign: Campaign, ticket: TicketRow, text: str) -> Candidate:
         language = campaign.config.language
         parents = [campaign.store.candidate(parent) for parent in ticket.parents]
-        if any(mark in text for mark in _MARKS):
-            shown = scrub_source(parents[0].source, language, Identity.here()) if parents else None
-            answer = parse_reply(text, language=language, parent=shown)
-        else:
-            answer = parse_reply(f"~~~~~~~~{language}\n{text.rstrip()}\n~~~~~~~~", language=language)
-            answer = Answer(text, answer.hypothesis, answer.kind)
+        shown = scrub_source(parents[0].source, language, Identity.here()) if parents else None
+        answer = _read(text, language, shown)
         own = Candidate(language, "").licence
         candidate = Candidate(
             language=language,
@@ -176,8 +219,9 @@ class Tickets:
             config = campaign.config
             if self._sandbox is not None:
                 config = config.model_copy(update={"judge": config.judge.model_copy(update={"sandbox": self._sandbox})})
-            known = Setup.from_json(campaign.row.setup)
-            self._judge = prepare(campaign.row, config, known, self._narrator, self._stack)
+            with ExitStack() as opening:  # a judge that cannot be opened leaves nothing behind
+                self._judge = prepare(campaign.row, config, campaign.known_setup(), self._narrator, opening)
+                self._stack = opening.pop_all()
         target, judge, setup = self._judge
         loop: Loop = campaign.restored(judge, target, setup, self._narrator)
         elites = {elite.candidate: elite for elite in loop.state.archive}
@@ -195,29 +239,66 @@ class Tickets:
         twin = loop.accept(ticket.ticket, proposal)
         return candidate.id if twin is None else twin.candidate
 
-    def _verdict(self, campaign: Campaign, number: int, candidate: str) -> dict[str, Any]:
-        store = campaign.store
-        rows = store.evaluations(campaign=self._name, candidate=candidate)
-        trials = [row.evaluation for row in rows if row.evaluation.kind is Kind.TRIAL]
-        right = [trial for trial in trials if trial.status is Status.CORRECT]
-        best: Evaluation | None = max(
-            right, key=lambda row: row.objective or -5.0, default=trials[-1] if trials else None
-        )
-        placed = [row.placement for row in store.placements(self._name) if row.placement.candidate == candidate]
-        own = any(row.ticket == number for row in rows)
+    def _verdict(self, number: int, candidate: str) -> dict[str, Any]:
+        rows = self._store.evaluations(campaign=self._name, candidate=candidate)
+        best = _telling([row.evaluation for row in rows])
+        placed = [row.placement for row in self._store.placements(self._name) if row.placement.candidate == candidate]
+        tried = any(row.evaluation.kind is Kind.CONFIRM for row in rows)
+        own = best is not None and any(row.ticket == number for row in rows)
         return {
             "campaign": self._name,
             "ticket": number,
             "candidate": candidate,
             "status": str(best.status) if own and best else str(Status.DUPLICATE),
-            "reason": best.reason if own and best else f"the same text as candidate {candidate[:12]}",
+            "reason": best.reason if own and best else f"the same program as candidate {candidate[:12]}",
             "params": dict(best.params) if best else {},
             "latency_ms": best.latency_ms if best else None,
             "speedup": best.speedup() if best else None,
             "bound_ms": {timing.workload: timing.bound_ms for timing in best.timings} if best else {},
             "roofline_fraction": best.roofline_fraction if best else None,
             "cell": list(best.cell) if best and best.cell else None,
-            "placement": placed[-1].action if placed else None,
+            "placement": placed[-1].action if placed else str(AddStatus.REJECTED) if tried else None,
             "max_error": best.max_error if best else None,
             "flags": list(best.flags) if best else [],
+            "sandbox": best.sandbox if best else None,
         }
+
+
+def _read(text: str, language: str, parent: str | None) -> Answer:
+    """A reply as a model gives it; else a kernel's file, which is whole where it ends, whatever it begins with."""
+    try:
+        return parse_reply(text, language=language, parent=parent)
+    except ReplyError:
+        if any(mark in text for mark in _MARKS):
+            raise
+        with suppress(ReplyError):
+            return parse_reply(f"~~~~~~~~{language}\n{text.rstrip()}\n~~~~~~~~", language=language)
+        raise
+
+
+def _telling(rows: Sequence[Evaluation]) -> Evaluation | None:
+    """The evaluation that says most of a candidate: its fastest trial that no later one disproved, or what did."""
+    failed = [row for row in rows if row.status in DISQUALIFYING]
+    wrong = {point(row.candidate, row.params) for row in failed}
+    right = [
+        row
+        for row in rows
+        if row.kind is Kind.TRIAL and row.status is Status.CORRECT and point(row.candidate, row.params) not in wrong
+    ]
+    if right:
+        return max(right, key=lambda row: -5.0 if row.objective is None else row.objective)
+    return failed[-1] if failed else rows[-1] if rows else None
+
+
+def _asked(ticket: TicketRow, prompt: Prompt, number: int | None, expires: str | None) -> dict[str, Any]:
+    return {
+        "campaign": ticket.campaign,
+        "ticket": number,
+        "emitter": ticket.emitter,
+        "operator": ticket.operator,
+        "parents": list(ticket.parents),
+        "meta_prompt": ticket.meta_prompt,
+        "target_cell": list(ticket.target_cell) if ticket.target_cell else None,
+        "expires": expires,
+        "prompt": {"system": prompt.system, "user": prompt.user},
+    }

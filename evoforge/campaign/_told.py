@@ -3,12 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from evoforge.campaign._models import check_models, leaves, specs_of
 from evoforge.campaign._setup import Setup
+from evoforge.config import CampaignConfig
 from evoforge.core import Signature, Target, Task
-from evoforge.prompts import TaskBrief, load_contract
+from evoforge.prompts import Brief, PromptPool, Send, TaskBrief, load_contract, render
 
-__all__ = ["told_of"]
+__all__ = ["told_before", "told_of"]
+
+_LATER = (
+    "added at run time: the tensors' exact shapes and strides, baseline times, bounds and measured ceilings; then "
+    "kernels with their verdicts, in other requests (improve, aim, cross, …); evoforge ask NAME --show prints them"
+)
+
+
+def told_before(config: CampaignConfig, task: Task, target: Target) -> dict[str, str]:
+    """What a campaign with models would send first, as far as it is known before one exists.
+
+    Returns:
+        `notice` (who gets what), `system` and `user` (the text), `later` (what only a run finds out);
+        nothing without models.
+
+    Raises:
+        UsageError: as `check_models`.
+    """
+    check_models(config)
+    if not config.models:
+        return {}
+    workloads = {workload.name: dict(workload.overrides) for workload in task.workloads}
+    shapes = {name: str(values) if values else "as the task says" for name, values in workloads.items()}
+    none_yet = Setup(signatures={}, trace_signatures={}, graphs={})
+    brief = replace(told_of(task, target, config.language, none_yet), workloads=shapes)
+    send = Send(task=config.send.task, kernels=config.send.kernels, hardware=config.send.hardware)
+    first = PromptPool.default(config.language).active()[0]
+    prompt = render(Brief("invent", brief), first, tokens=config.meta_prompts.tokens, send=send)
+    local = sorted({spec.provider for spec in specs_of(config) if spec.local})
+    stays = f"nothing leaves this machine: {', '.join(local)} is on it"
+    return {"notice": leaves(config) or stays, "system": prompt.system, "user": prompt.user, "later": _LATER}
 
 
 def told_of(task: Task, target: Target, language: str, setup: Setup) -> TaskBrief:

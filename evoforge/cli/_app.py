@@ -12,7 +12,21 @@ from typing import Any
 
 import typer
 
-from evoforge.cli import bench, campaigns, candidates, db, evaluate, export, heatmap, machine, run, selftest, tasks
+from evoforge.cli import (
+    ask,
+    bench,
+    campaigns,
+    candidates,
+    db,
+    evaluate,
+    export,
+    heatmap,
+    machine,
+    mcp,
+    run,
+    selftest,
+    tasks,
+)
 from evoforge.cli._output import EXIT_INTERRUPTED, EXIT_MISUSE, fail
 from evoforge.errors import EvoforgeError
 
@@ -78,6 +92,9 @@ _COMMANDS: tuple[Callable[..., int | None], ...] = (
     bench.bench,
     heatmap.heatmap,
     export.export,
+    ask.ask,
+    ask.tell,
+    mcp.mcp,
     machine.doctor,
     machine.targets,
     selftest.selftest,

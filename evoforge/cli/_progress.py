@@ -40,6 +40,8 @@ class State:
         self.first: dict[str, Any] = {}
         self.baselines: dict[str, dict[str, Any]] = {}
         self.notices: list[str] = []
+        self.useless = 0
+        self.bred = 0
         self.cells: dict[tuple[int, ...], float] = {}
         self._started = time.monotonic()
         self._elapsed = (0.0, self._started)
@@ -70,6 +72,12 @@ class State:
 
     def _on_notice(self, data: Any, _: float) -> None:
         self.notices.append(str(data["text"]))
+
+    def _on_useless(self, _data: Any, _: float) -> None:
+        self.useless += 1
+
+    def _on_meta_prompt(self, _data: Any, _: float) -> None:
+        self.bred += 1
 
     def _on_baseline(self, data: Any, _: float) -> None:
         self.baselines[str(data["workload"])] = dict(data)
@@ -169,13 +177,18 @@ class Progress:
             self._line(f"note: {data['text']}")
         elif event.kind == "baseline":
             self._line(baseline_text(data))
+        elif event.kind == "useless" and state.useless == 1:
+            self._line(f"useless reply of {data['model']}: {one_line(data['text'])}; more are only counted")
+        elif event.kind == "meta_prompt":
+            self._line(f"new meta-prompt {data['ref']} from {', '.join(data['parents']) or 'nothing'}")
         elif event.kind == "first":
             self._line(f"first correct kernel: {first_text(data)}")
         elif event.kind == "best":
             self._line(f"best: {best_text(data)}")
         elif event.kind == "progress" and event.at_s - self._last_line_s >= _LINE_EVERY_S:
             self._last_line_s = event.at_s
-            self._line(f"{count_text(state)} · {coverage_text(state)} · {state.phase} · {left_text(state)}")
+            parts = [count_text(state), coverage_text(state), models_text(state), state.phase, left_text(state)]
+            self._line(" · ".join(part for part in parts if part))
 
     def _line(self, text: str) -> None:
         print(f"[{time.monotonic() - self._started:7.1f} s] {text}", file=sys.stderr, flush=True)
@@ -199,6 +212,8 @@ def draw(state: State, width: int) -> RenderableType:
         rows.add_row("first", first_text(state.first))
     rows.add_row("coverage", coverage_text(state))
     rows.add_row("time left" if width >= 50 else "left", left_text(state))
+    if models := models_text(state):
+        rows.add_row("models", models)
     if state.notices:
         rows.add_row("note", Text(state.notices[-1], style="yellow"))
     parts: list[RenderableType] = [rows]
@@ -236,6 +251,19 @@ def _colour(objective: float) -> str:
 def count_text(state: State) -> str:
     limit = f" of {state.budget_evals}" if state.budget_evals else ""
     return f"{state.evaluations}{limit}, {state.correct} correct"
+
+
+def models_text(state: State) -> str:
+    """What models brought besides kernels; empty without them."""
+    bred = f"{state.bred} new meta-prompt{'s' if state.bred > 1 else ''}" if state.bred else ""
+    useless = f"{state.useless} useless repl{'ies' if state.useless > 1 else 'y'}" if state.useless else ""
+    return ", ".join(part for part in (bred, useless) if part)
+
+
+def one_line(text: Any, limit: int = 160) -> str:
+    """A text that may come from a model, on one line of a terminal: no controls, not too long."""
+    joined = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
+    return joined if len(joined) <= limit else joined[: limit - 1] + "…"
 
 
 def coverage_text(state: State) -> str:

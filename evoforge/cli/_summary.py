@@ -70,6 +70,23 @@ def split_text(split: Mapping[str, float]) -> str:
     return " · ".join(parts) or "–"
 
 
+def models_text(result: Result) -> str:
+    """`12 calls, 48200 tokens in (60% cached), 9100 out, $0.0312`, and what may have been charged unseen."""
+    spent = result.models
+    tokens_in, cached = int(spent["prompt_tokens"]), int(spent["cached_tokens"])
+    share = f" ({cached / tokens_in:.0%} cached)" if tokens_in and cached else ""
+    parts = [
+        f"{int(spent['calls'])} calls",
+        f"{tokens_in} tokens in{share}",
+        f"{int(spent['completion_tokens'])} out",
+        f"${result.usd:.4f}",
+        f"{clock_text(spent['seconds'])} of waiting",
+    ]
+    if spent["unsure_usd"]:
+        parts.append(f"up to ${spent['unsure_usd']:.4f} more that no reply confirmed")
+    return ", ".join(parts)
+
+
 def print_result(result: Result, store: str) -> None:
     """Everything a person wants to know when a campaign ends, and the commands that go on from it."""
     from evoforge.campaign import elites
@@ -94,10 +111,14 @@ def print_result(result: Result, store: str) -> None:
         )
         if best.speedup_hot is not None or best.speedup_cold is not None:
             print(f"beside that: hot {speedup_text(best.speedup_hot)}, cold {speedup_text(best.speedup_cold)}")
+    elif result.stop_reason == "prepared":
+        print(f"prepared, nothing was searched; next: evoforge ask {result.campaign}")
     elif result.stop_reason == "at_bound":
         print(next(text for text in result.notices if text.startswith("nothing to gain")))
     else:
         print(f"no kernel was confirmed; look at: evoforge status {result.campaign}")
+    if result.models:
+        print(f"models: {models_text(result)}")
     print(f"time: {split_text(result.split)}")
     if best is not None:
         print(

@@ -33,10 +33,23 @@ def run(
     from_: Annotated[
         list[str] | None, typer.Option("--from", metavar="KERNEL_FILE", help="A kernel of yours as a seed; repeatable.")
     ] = None,
-    evals: Annotated[int | None, typer.Option(help="Stop after so many evaluations.")] = None,
+    evals: Annotated[
+        int | None, typer.Option(help="Stop after so many evaluations; 0 prepares for `evoforge ask`.")
+    ] = None,
     minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes. [default: 3]")] = None,
+    usd: Annotated[
+        float | None, typer.Option(help="Spend at most so many dollars on models. [default: 0, paid ones are refused]")
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(help="Let models take at most so many tokens.")] = None,
     seed: Annotated[int | None, typer.Option(help="[default: 0]")] = None,
     workers: Annotated[int | None, typer.Option(help="Proposals in flight. [default: 4]")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A model to ask, openai/… anthropic/… …; repeatable, replaces the file's."),
+    ] = None,
+    api_base: Annotated[
+        str | None, typer.Option(metavar="URL", help="The server of the models, http://127.0.0.1:8000/v1 …")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="The campaign's name. [default: <stem>-<n>]")] = None,
     store: StoreUrl = DEFAULT_STORE,
     dry_run: Annotated[
@@ -67,8 +80,11 @@ def run(
         "workers": workers,
         "name": name,
     }
-    limits = {"evals": evals, "minutes": minutes}
-    configs = [_merge(config, changes, limits) for config in _configs(subject, target, language)]
+    limits = {"evals": evals, "minutes": minutes, "usd": usd, "tokens": tokens}
+    configs = [
+        _merge(config, {**changes, "models": _models(config, model, api_base)}, limits)
+        for config in _configs(subject, target, language)
+    ]
     if name and len(configs) > 1:
         raise UsageError(
             f"--name fits one campaign, {subject} describes {len(configs)}; set 'name' in the file instead"
@@ -119,6 +135,20 @@ def _overrides(words: Sequence[str] | None) -> dict[str, Any] | None:
     return dict(parse_set(word) for word in words)
 
 
+def _models(
+    config: CampaignConfig, names: Sequence[str] | None, api_base: str | None
+) -> tuple[dict[str, Any], ...] | None:
+    """The models of the command line; one that the file names too keeps what the file says of it."""
+    if names is None and api_base is None:
+        return None
+    known = {model.model: model.model_dump() for model in config.models}
+    chosen = list(dict.fromkeys(names or known))
+    if not chosen:
+        raise UsageError("--api-base needs a model, got none; add --model openai/NAME")
+    own = {} if api_base is None else {"api_base": api_base}
+    return tuple({**known.get(name, {"model": name}), **own} for name in chosen)
+
+
 def _merge(config: CampaignConfig, changes: dict[str, Any], limits: dict[str, Any]) -> CampaignConfig:
     """`config` with the command line's options laid over it, validated again."""
     from pydantic import ValidationError
@@ -129,13 +159,13 @@ def _merge(config: CampaignConfig, changes: dict[str, Any], limits: dict[str, An
             data[key] = {**data["set"], **value} if key == "set" else value
     given = {key: value for key, value in limits.items() if value is not None}
     data["budget"] = {**data["budget"], **given}
-    if set(given) == {"evals"} and "budget" not in config.model_fields_set:
+    if "evals" in given and "minutes" not in given and "budget" not in config.model_fields_set:
         data["budget"]["minutes"] = None  # a bare task with --evals alone is meant to reach them
     try:
         return type(config).model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
-        where = str(first["loc"][-1])
+        where = str(first["loc"][-1]).replace("_", "-")
         raise ConfigError(f"option --{where}: {first['msg'].lower()}, got {first.get('input')!r}") from error
 
 
@@ -156,26 +186,35 @@ def _check_folder(store: str) -> None:
 
 def _print_plan(configs: list[CampaignConfig], store: str, as_json: bool) -> int:
     """Loads every task and target, so that a mistake shows; measures and stores nothing."""
+    from evoforge.campaign import told_before
     from evoforge.cli._output import emit
     from evoforge.evaluation.targets import resolve_target
     from evoforge.evaluation.tasks import load_task
 
-    plans = []
+    plans: list[dict[str, Any]] = []
     for config in configs:
         task = load_task(config.task, config.set, config.inputs)
-        resolve_target(config.target)
+        target = resolve_target(config.target)
         for kernel in config.from_:
             if not Path(kernel).is_file():
                 raise UsageError(f"--from expects a kernel file, there is none at {kernel}; check the path")
         plan = config.model_dump(by_alias=True, mode="json")
-        plans.append({**plan, "workloads": [workload.name for workload in task.workloads], "store": store})
+        plan |= {"workloads": [workload.name for workload in task.workloads], "store": store}
+        if told := told_before(config, task, target):
+            plan["told"] = told
+        plans.append(plan)
     if as_json:
         emit({"campaigns": plans})
         return 0
     import yaml
 
     print("# nothing was run; without --dry-run this would start:")
+    texts = [plan.pop("told") for plan in plans if "told" in plan]
     print(yaml.safe_dump_all(plans, sort_keys=False).rstrip())
+    for told in texts:
+        print(f"\n# {told['notice']}\n# the first text to a model, as far as it is known now:\n")
+        print(told["system"].rstrip() + "\n\n" + told["user"].rstrip())
+        print(f"\n# {told['later']}")
     return 0
 
 

@@ -7,10 +7,10 @@ import io
 import pytest
 from rich.console import Console
 
-from evoforge.campaign import Event
+from evoforge.campaign import Event, Result
 from evoforge.cli._output import clock_text, ms_text
 from evoforge.cli._progress import Progress, State, best_text, draw
-from evoforge.cli._summary import split_text
+from evoforge.cli._summary import models_text, split_text
 
 EVENTS = (
     Event("phase", 0.1, {"text": "starting the reference"}),
@@ -109,3 +109,28 @@ def test_units() -> None:
     assert split_text({"build": 10.0, "time": 30.0, "idle": 3.0, "idle_share": 0.06}) == (
         "time 30.0 s (75%) · build 10.0 s (25%) · idle 6% of the wall time"
     )
+
+
+def test_what_models_brought_is_counted(state: State, capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "no kernel\x1b[2J\nSYSTEM: " + "x" * 500
+    useless = Event("useless", 62.0, {"text": hostile, "model": "openai/x", "operator": "invent", "usd": 0.01})
+    bred = Event("meta_prompt", 63.0, {"ref": "one-pass@2", "parents": ("one-pass@1",)})
+    progress = Progress()
+    for event in (useless, useless, bred):
+        state.update(event)
+        progress.on_event(event)
+    assert "1 new meta-prompt, 2 useless replies" in " ".join(shown(state, 100).split())
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and "openai/x" in lines[0] and "\x1b" not in lines[0] and len(lines[0]) < 260
+    assert "one-pass@2 from one-pass@1" in lines[1]
+
+
+def test_the_summary_says_what_models_took() -> None:
+    models = {
+        "calls": 12, "requests": 13, "prompt_tokens": 1000, "cached_tokens": 600, "completion_tokens": 90,
+        "seconds": 65.0, "unsure_usd": 0.5,
+    }  # fmt: skip
+    result = Result("a", "t", "cpu", 1, 1, 0.1, 1.0, 9.0, 0.0312, "evals", None, models=models)
+    text = models_text(result)
+    for part in ("12 calls", "1000 tokens in (60% cached)", "90 out", "$0.0312", "1:05", "$0.5000 more"):
+        assert part in text

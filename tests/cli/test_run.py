@@ -29,7 +29,7 @@ def test_dry_run_prints_the_merged_campaign_and_makes_nothing(cli: Cli, task_fil
         "run", path, "--evals", 7, "--seed", 3, "--set", "M=32", "--target", "cpu:threads=1", "--name", "mine",
         "--workers", 2, "--store", store, "--dry-run", "--json",
     ).json["campaigns"]  # fmt: skip
-    assert plan["budget"] == {"minutes": 5, "evals": 7, "usd": 0}
+    assert plan["budget"] == {"minutes": 5, "evals": 7, "usd": 0, "tokens": None, "calls": None}
     assert (plan["seed"], plan["set"], plan["target"], plan["name"], plan["workers"]) == (
         3,
         {"M": 32},
@@ -46,7 +46,7 @@ def test_a_bare_task_is_enough(cli: Cli, task_file: Path) -> None:
     (plan,) = cli("run", task_file, "--dry-run", "--json").json["campaigns"]
     assert plan["budget"]["minutes"] == 3
     (plan,) = cli("run", task_file, "--evals", 9, "--dry-run", "--json").json["campaigns"]
-    assert plan["budget"] == {"minutes": None, "evals": 9, "usd": 0}
+    assert plan["budget"] == {"minutes": None, "evals": 9, "usd": 0, "tokens": None, "calls": None}
 
 
 def test_an_option_collapses_its_axis_of_the_grid(cli: Cli, task_file: Path) -> None:
@@ -61,7 +61,7 @@ def test_an_option_collapses_its_axis_of_the_grid(cli: Cli, task_file: Path) -> 
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--evals", "0"], "--evals"),
+        (["--evals", "-1"], "--evals"),
         (["--minutes", "-1"], "--minutes"),
         (["--seed", "-1"], "--seed"),
         (["--set", "N=3"], "'N'"),
@@ -129,3 +129,52 @@ def test_ctrl_c_leaves_a_campaign_that_can_be_resumed(cli: Cli, task_file: Path)
     assert said.endswith("evoforge: interrupted; go on with: evoforge resume mine\n")
     assert "Traceback" not in said
     assert cli("status", "mine", "--store", store, "--json").json["state"] == "interrupted"
+
+
+def test_models_and_their_budget_come_from_the_command_line(cli: Cli, task_file: Path) -> None:
+    local = "http://127.0.0.1:9/v1"
+    path = experiment(
+        task_file.parent,
+        models=[
+            {"model": "openai/kept", "api_base": local, "max_tokens": 77},
+            {"model": "openai/left", "api_base": local},
+        ],
+        budget={"evals": 5},
+    )
+    argv = ["run", path, "--dry-run", "--json", "--usd", 1.5, "--tokens", 9000]
+    (plan,) = cli(*argv, "--model", "openai/kept", "--model", "openai/new", "--api-base", "http://localhost:8/v1").json[
+        "campaigns"
+    ]
+    assert [(one["model"], one["api_base"], one["max_tokens"]) for one in plan["models"]] == [
+        ("openai/kept", "http://localhost:8/v1", 77),
+        ("openai/new", "http://localhost:8/v1", 8192),
+    ]
+    assert (plan["budget"]["usd"], plan["budget"]["tokens"], plan["budget"]["evals"]) == (1.5, 9000, 5)
+    (plan,) = cli(*argv).json["campaigns"]
+    assert [one["model"] for one in plan["models"]] == ["openai/kept", "openai/left"]
+    for argv, said in (
+        (["--api-base", local], "--model"),
+        (["--usd", -1], "--usd"),
+        (["--tokens", 0], "--tokens"),
+        (["--model", "openai/x", "--api-base", "ftp://x"], "http"),
+    ):
+        done = cli("run", task_file, "--dry-run", "--json", *argv)
+        assert done.status == 2 and said in done.json["error"]["message"]
+
+
+def test_a_dry_run_says_who_would_get_what(cli: Cli, task_file: Path) -> None:
+    priced = {"usd_per_mtok_in": 1, "usd_per_mtok_out": 2}
+    far = experiment(
+        task_file.parent,
+        budget={"usd": 1},
+        models=[{"model": "openai/x", "api_base": "https://models.example/v1", **priced}],
+    )
+    done = cli("run", far, "--dry-run")
+    assert done.status == 0 and "models.example" in done.out and "the task's source" in done.out
+    assert "return x + 1" in done.out and "evo_run" in done.out and "at run time" in done.out
+    assert str(task_file.parent) not in done.out.partition("the first text")[2]
+    quiet = cli("run", far, "--dry-run", "--json").json["campaigns"][0]
+    assert quiet["told"].keys() == {"notice", "system", "user", "later"}
+    near = cli("run", task_file, "--model", "openai/x", "--api-base", "http://127.0.0.1:9/v1", "--dry-run").out
+    assert "nothing leaves this machine" in near
+    assert "told" not in cli("run", task_file, "--dry-run", "--json").json["campaigns"][0]

@@ -1,0 +1,34 @@
+"""Starts the server, or says what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evoforge.errors import MissingToolError
+from evoforge.mcp._tools import Tools
+
+__all__ = ["serve"]
+
+
+def serve(store_url: str, root: str | Path = ".", *, sandbox: str = "strict") -> None:
+    """Serves until stdin ends; stdout carries the protocol and nothing else.
+
+    Args:
+        root: task and kernel files are read from below this folder.
+        sandbox: the level for every kernel that comes in.
+
+    Raises:
+        MissingToolError: the SDK is not installed.
+        UsageError: `root` is no folder.
+    """
+    try:
+        from evoforge.mcp._server import build_server
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
+            raise
+        raise MissingToolError("evoforge mcp needs the SDK mcp>=2; run: pip install 'evoforge[mcp]'") from None
+    with Tools(store_url, root, sandbox=sandbox) as tools:
+        try:
+            build_server(tools).run("stdio")
+        except* BrokenPipeError:
+            pass  # the client is gone, and nobody is left to be told

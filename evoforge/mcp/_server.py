@@ -1,0 +1,133 @@
+"""The tools as the official SDK serves them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
+from pydantic import Field, ValidationError
+
+from evoforge import __version__
+from evoforge.errors import EvoforgeError
+from evoforge.mcp._tools import Tools
+from evoforge.prompts import Identity, scrub
+
+__all__ = ["build_server"]
+
+_INSTRUCTIONS = """Evolves kernels that compute what a PyTorch reference computes, faster. `campaigns` lists the \
+searches. `ask` gives a ticket with a prompt: write the kernel it describes and give it to `tell`, which judges it for \
+correctness and speed (seconds to a minute). Every ticket takes one answer. A verdict other than CORRECT says what \
+went wrong: ask for another ticket and mend it."""
+
+_Campaign = Annotated[str, Field(description="The campaign's name, as `campaigns` lists it.")]
+_READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+_log = logging.getLogger("evoforge.mcp")
+
+
+class _Server(MCPServer):
+    """An `MCPServer` whose errors are one sentence each."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            raise ToolError(_sentence(name, error)) from None
+
+
+def _sentence(name: str, error: ToolError) -> str:
+    cause = error.__cause__
+    if isinstance(cause, ValidationError):
+        parts = [f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}" for one in cause.errors()]
+        return f"expected the arguments of {name} to fit its schema, got {'; '.join(parts)}"
+    if isinstance(cause, EvoforgeError):
+        return " ".join(scrub(str(cause), Identity.here()).split())
+    if isinstance(cause, OSError):
+        return f"this machine refuses to go on: {cause.strerror or type(cause).__name__}"
+    if cause is None:
+        return " ".join(str(error).split())
+    _log.error("tool %r failed", name, exc_info=cause)
+    return f"this is a bug in evoforge: {type(cause).__name__}; the server's stderr says where"
+
+
+def build_server(tools: Tools) -> MCPServer:
+    """A server of these tools; they run in one thread, one after the other, for a device measures one kernel."""
+    one = ThreadPoolExecutor(1, "evoforge-mcp")
+
+    @asynccontextmanager
+    async def until_done(_: MCPServer) -> AsyncIterator[None]:
+        try:
+            yield None
+        finally:
+            one.shutdown(wait=True, cancel_futures=True)
+
+    async def run(call: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
+        return await asyncio.get_running_loop().run_in_executor(one, functools.partial(call, *args))
+
+    server = _Server(
+        "evoforge", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING", lifespan=until_done
+    )
+
+    @server.tool(annotations=_READS)
+    async def campaigns() -> dict[str, Any]:
+        """The campaigns of the store: task, target, state, best speed-up, coverage."""
+        return await run(tools.campaigns)
+
+    @server.tool()
+    async def ask(
+        campaign: _Campaign,
+        emitter: Annotated[
+            str | None,
+            Field(description="invent, improve, aim, cross, repair or parametrise; absent: what promises most."),
+        ] = None,
+    ) -> dict[str, Any]:
+        """Takes a ticket: a prompt with the task, the contract and what was tried, to be answered with `tell`."""
+        return await run(tools.ask, campaign, emitter)
+
+    @server.tool()
+    async def tell(
+        campaign: _Campaign,
+        ticket: Annotated[int, Field(description="The number that `ask` gave.", ge=0)],
+        answer: Annotated[
+            str | None, Field(description="The kernel's whole source, or a reply as the prompt asks for it.")
+        ] = None,
+        file: Annotated[
+            str | None, Field(description="Instead: a file that holds it, relative to the server's folder.")
+        ] = None,
+    ) -> dict[str, Any]:
+        """Judges the answer to a ticket: status, reason, timing, bound, cell, placement."""
+        return await run(tools.tell, campaign, ticket, answer, file)
+
+    @server.tool()
+    async def evaluate(
+        task: Annotated[str, Field(description="A task file (.py), relative to the server's folder.")],
+        source: Annotated[str | None, Field(description="The kernel's whole source.")] = None,
+        file: Annotated[
+            str | None, Field(description="Instead: a file that holds it, relative to the server's folder.")
+        ] = None,
+    ) -> dict[str, Any]:
+        """Judges one kernel against a task file, beside eager and torch.compile; no campaign, nothing is stored."""
+        return await run(tools.evaluate, task, source, file)
+
+    @server.tool(annotations=_READS)
+    async def elites(campaign: _Campaign) -> dict[str, Any]:
+        """The best kernel of every niche of a campaign."""
+        return await run(tools.elites, campaign)
+
+    @server.tool(annotations=_READS)
+    async def show(
+        candidate: Annotated[str, Field(description="A candidate's id, or its unique beginning.")],
+    ) -> dict[str, Any]:
+        """One candidate: source, origin and every evaluation."""
+        return await run(tools.show, candidate)
+
+    return server

@@ -1,0 +1,182 @@
+"""What an agent may do, as plain calls: everything but the protocol.
+
+What comes in is hostile text. The store and the folder were named by who started the server, and no
+argument reaches beyond them; kernels and tasks are read here and run in the judge's sandbox only.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from evoforge.campaign import Tickets, campaigns, elites, evaluate_kernel, hot_and_cold, show
+from evoforge.core import Candidate
+from evoforge.errors import UsageError
+from evoforge.evaluation.tasks import build_task
+from evoforge.prompts import Identity, scrub, scrub_source
+
+__all__ = ["Tools"]
+
+_MOST_BYTES = 4_000_000
+
+
+class Tools:
+    """The calls behind the tools. A context manager.
+
+    The judge of the campaign that was answered last stays open, so that the next answer is judged at
+    once; another campaign's, and `evaluate`, close it first. Calls are not for several threads at once.
+
+    Args:
+        root: files are read from below it, wherever symbolic links lead.
+
+    Raises:
+        UsageError: `root` is no folder.
+    """
+
+    def __init__(self, store_url: str, root: str | Path = ".", *, sandbox: str = "strict") -> None:
+        self._store, self._sandbox = store_url, sandbox
+        self._root = Path(root).resolve()
+        if not self._root.is_dir():
+            raise UsageError(f"expected a folder, got {root}; give --root FOLDER")
+        self._open: tuple[str, Tickets] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the judge that is open; safe to call twice."""
+        if self._open is not None:
+            held, self._open = self._open[1], None
+            held.close()
+
+    def campaigns(self) -> dict[str, Any]:
+        """The campaigns of the store, the oldest first."""
+        return _plain({"campaigns": campaigns(self._store)})
+
+    def elites(self, campaign: str) -> dict[str, Any]:
+        """The best kernel of every niche of a campaign."""
+        return _plain({"campaign": campaign, "elites": elites(campaign, self._store)})
+
+    def show(self, candidate: str) -> dict[str, Any]:
+        """A candidate with source and evaluations."""
+        found = show(candidate, self._store)
+        return _plain({**found, "source": scrub_source(found["source"], found["language"], Identity.here())})
+
+    def ask(self, campaign: str, emitter: str | None = None) -> dict[str, Any]:
+        """A ticket with its prompt."""
+        if self._open is not None and self._open[0] == campaign:
+            return _plain(self._open[1].ask(emitter))
+        with Tickets(campaign, self._store, sandbox=self._sandbox) as tickets:
+            return _plain(tickets.ask(emitter))
+
+    def tell(self, campaign: str, ticket: int, answer: str | None = None, file: str | None = None) -> dict[str, Any]:
+        """The verdict on an answer, given as text or as a file below the root."""
+        return _plain(self._tickets(campaign).tell(ticket, self._one_text("answer", answer, file)))
+
+    def evaluate(self, task: str, source: str | None = None, file: str | None = None) -> dict[str, Any]:
+        """The verdict on a kernel for a task file, beside eager and compiled; nothing is stored."""
+        kernel = Candidate("cpp", self._one_text("source", source, file))
+        _ = kernel.space  # a header that cannot be read is said before a judge is opened
+        where = self._path(task, ".py")
+        loaded = build_task(self._read(task, ".py"), where.stem, where.name, root=str(where.parent))
+        self.close()
+        evaluation, cell = evaluate_kernel(kernel, loaded, sandbox=self._sandbox)
+        return _plain(
+            {
+                "status": str(evaluation.status),
+                "reason": evaluation.reason,
+                "latency_ms": evaluation.latency_ms,
+                "speedup_eager": evaluation.speedup("eager"),
+                "speedup_compiled": evaluation.speedup("compiled"),
+                "speedup_best_baseline": evaluation.speedup_best_baseline,
+                "roofline_fraction": evaluation.roofline_fraction,
+                **hot_and_cold(evaluation),
+                "cell": cell,
+                "max_error": evaluation.max_error,
+                "flags": list(evaluation.flags),
+                "params": dict(evaluation.params),
+                "sandbox": evaluation.sandbox,
+            }
+        )
+
+    def _tickets(self, campaign: str) -> Tickets:
+        if self._open is None or self._open[0] != campaign:
+            fresh = Tickets(campaign, self._store, sandbox=self._sandbox)
+            self.close()
+            self._open = (campaign, fresh)
+        return self._open[1]
+
+    def _one_text(self, name: str, text: str | None, file: str | None) -> str:
+        if (text is None) == (file is None):
+            raise UsageError(
+                f"expected either {name} (text) or file (a path), got {'neither' if text is None else 'both'}"
+            )
+        if text is not None:
+            return text
+        assert file is not None
+        return self._read(file)
+
+    def _read(self, given: str, suffix: str = "") -> str:
+        path = self._path(given, suffix)
+        # Not a pipe or a device: opened without waiting, and asked what it is.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise UsageError(f"expected a file, got something else at {given!r}")
+            data = stream.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise UsageError(f"expected a file of at most {_MOST_BYTES} bytes, got more in {given!r}")
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(f"expected UTF-8 text in {given!r}, got a byte that is none at {error.start}") from None
+
+    def _path(self, given: str, suffix: str = "") -> Path:
+        """The file that `given` names, links followed; what lies outside is refused before it is looked at."""
+        inside = f"expected a path below the folder of this server, got {given!r}; copy the file there"
+        if "\x00" in given:
+            raise UsageError(inside)
+        try:
+            path = (self._root / given).resolve()
+        except (OSError, RuntimeError, ValueError):  # a loop of links
+            raise UsageError(inside) from None
+        if not path.is_relative_to(self._root):
+            raise UsageError(inside)
+        if suffix and path.suffix != suffix:
+            raise UsageError(f"expected a file that ends in {suffix}, got {given!r}")
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise UsageError(f"expected a file at {given!r}, got: {error.strerror}; check the path") from None
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
+            raise UsageError(f"expected a file of at most {_MOST_BYTES} bytes at {given!r}, got something else")
+        return path
+
+
+def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
+    """`value` as strict JSON data: NaN and infinities become null."""
+    return {str(key): _said(item) if key == "reason" else _data(item) for key, item in value.items()}
+
+
+def _said(text: Any) -> str:
+    """A reason, which may quote a compiler, without names of folders and people: agents are models too."""
+    return scrub(str(text or ""), Identity.here())
+
+
+def _data(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Mapping):
+        return _plain(value)
+    if isinstance(value, list | tuple):
+        return [_data(item) for item in value]
+    return value if isinstance(value, bool | int) or value is None else str(value)
