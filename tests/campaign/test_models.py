@@ -265,7 +265,8 @@ def test_a_wrong_key_stops_at_once_and_is_not_written_down(
 
 def test_models_and_generator_share_a_campaign_and_resume(task: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/evoforge.db"
-    with ModelServer(lambda body, steps=itertools.count(8, 8): good(kernel(next(steps)))) as server:
+    steps = itertools.count(8, 8)
+    with ModelServer(lambda body: good(kernel(next(steps)))) as server:
         wanted = config(
             task, server, name="both", emitters=None, budget={"usd": 5.0, "evals": 10}, meta_prompts={"evolve_every": 3}
         )
