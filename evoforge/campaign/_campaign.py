@@ -12,6 +12,7 @@ from evoforge.archives.descriptor import Descriptor
 from evoforge.campaign._budget import Clock
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._evolution import Evolution
+from evoforge.campaign._journey import Journey
 from evoforge.campaign._loop import Loop
 from evoforge.campaign._measure import Live, Measurer, Recorded
 from evoforge.campaign._models import check_models, desk_of, leaves
@@ -154,7 +155,7 @@ class Campaign:
             self._keep(setup := setup.with_notice(setup.nothing_to_gain), reachable=cells)
         else:
             reason = loop.run(self._seeds(ground, loop))
-            loop.finish()
+            loop.journey.finish()
         busy_s = judge.busy_seconds if judge else None
         return summarise(self, loop, setup, reason, narrator.elapsed_s, busy_s)
 
@@ -176,13 +177,19 @@ class Campaign:
             if notice := leaves(config):
                 narrator.tell("notice", text=notice)
         selection = Selection()
-        return Loop(
+        journey = Journey(
             campaign=self.name,
             store=self.store,
             state=State(ground.reachable),
             measurer=self._measurer(judge, target),
             narrator=narrator,
             clock=clock,
+            seed=config.seed,
+            trials=config.tuning.trials,
+            lead=setup.lead,
+        )
+        return Loop(
+            journey=journey,
             space=ground.space,
             emitters=generator_emitters(selection) if config.with_generator else (),
             bandit=Bandit(pool.ancestors, usd_per_s=usd_per_s),
@@ -190,8 +197,6 @@ class Campaign:
             evolution=Evolution(config.meta_prompts.evolve_every, config.seed, usd_per_s, config.meta_prompts.active),
             seed=config.seed,
             workers=config.workers,
-            trials=config.tuning.trials,
-            lead=setup.lead,
             told=told_of(self.row.task, target, config.language, setup),
             writers=model_emitters(config.asking, selection),
             desk=desk,

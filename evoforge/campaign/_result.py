@@ -116,7 +116,8 @@ def summarise(campaign: Campaign, loop: Loop, setup: Setup, reason: str, run_s: 
 
 
 def _best(loop: Loop, elite: Elite) -> Best:
-    report = loop.report if loop.report is not None and loop.report.timings else None
+    last = loop.journey.report
+    report = last if last is not None and last.timings else None
     sides = {side: report.speedup(side) if report else None for side in ("eager", "compiled")}
     claim = (2**elite.lower, 2**elite.objective, 2 ** (2 * elite.objective - elite.lower))
     low, middle, high = (speedup_interval([report.against_fastest()]) if report else None) or claim

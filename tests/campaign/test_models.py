@@ -237,7 +237,7 @@ def test_a_recorded_conversation_replays_without_a_server(mixed: Any, tmp_path: 
             if row.ticket is not None
         ]
     assert archives[0] == archives[1]
-    assert [row for row in archives[0]] == first
+    assert archives[0] == first
     assert server.books.calls == asked
 
 

@@ -1,0 +1,321 @@
+"""How one candidate travels: judged, tuned, confirmed; and what that does to the archive.
+
+Every evaluation is committed as it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from evoforge.archives import DISQUALIFYING
+from evoforge.campaign._budget import Clock
+from evoforge.campaign._events import Narrator
+from evoforge.campaign._measure import Measurer
+from evoforge.campaign._state import Point, State, point
+from evoforge.core import AddStatus, Candidate, Cell, Evaluation, Params, Status
+from evoforge.emitters import Outcome, Proposal
+from evoforge.errors import ParameterError
+from evoforge.storage import Placement, Store
+from evoforge.tuning import Tuner
+
+__all__ = ["BREADTH", "CLOSE", "Journey"]
+
+CLOSE = 0.585  # log2 1.5: what is further below its cell's elite, or the campaign's best, is not tuned
+_WORTHLESS = -3.0  # log2: eight times slower than the baseline is not worth the time of a measurement
+BREADTH = 0.6  # share of the budget for drawing the map, before the best of it is tuned
+_TUNE_SLICE = 4  # trials of one candidate in a row: what it is worth is looked at again in between
+_TUNE_AHEAD = 2  # points of one candidate that are built side by side
+_MAX_CONFIRMATIONS = 3  # per point, when intervals of challenger and incumbent overlap
+
+
+@dataclass
+class Journey:
+    """The judging half of a search; which candidates travel is the loop's.
+
+    `lead` maps eager and compiled to log2(side / baseline): what to add to an objective to get the
+    speed-up over that side (None: that side was not timed).
+    """
+
+    campaign: str
+    store: Store
+    state: State
+    measurer: Measurer
+    narrator: Narrator
+    clock: Clock
+    seed: int
+    trials: int
+    lead: Mapping[str, float | None]
+    report: Evaluation | None = None
+    _placed: dict[Cell, AddStatus] = field(default_factory=dict)
+    _exhausted: set[str] = field(default_factory=set)
+    _just_confirmed: set[Point] = field(default_factory=set)
+
+    def start(self, proposal: Proposal) -> dict[str, int] | None:
+        """The inherited parameters a candidate is first judged at; None if its header is unreadable."""
+        try:
+            return proposal.candidate.space.inherit(proposal.params_hint)
+        except ParameterError:
+            return None
+
+    def travel(self, ticket: int, proposal: Proposal) -> Outcome:
+        """One candidate from proposal to outcome. Every evaluation is committed as it ends."""
+        candidate = proposal.candidate
+        before = self.state.archive.qd_score
+        self.state.propose(ticket, proposal)
+        rows: list[Evaluation] = []
+        self._placed.clear()
+        start = self.start(proposal) or {}
+        self.phase("judging")
+        first = self._duplicate(ticket, proposal, start, rows) or self._trial(ticket, proposal, start, _WORTHLESS, rows)
+        if proposal.emitter == "import" and not first.status.correct:
+            text = f"your kernel {candidate.short_id} ended {first.status}: {first.reason}"
+            self.narrator.tell("notice", text=text)
+        if first.status is Status.CORRECT:
+            self._tune(ticket, proposal, self._worth(first), rows)
+            self.confirm(ticket, candidate, rows)
+        gain = self.state.archive.qd_score - before
+        return self.state.outcome(proposal, ticket, rows, gain, self._placed)
+
+    def _duplicate(self, ticket: int, proposal: Proposal, params: Params, rows: list[Evaluation]) -> Evaluation | None:
+        """The free verdict on a text that compiles to what another candidate compiled to."""
+        digest = self.measurer.object_hash(proposal.candidate, params)
+        twin = self.state.gate.object_twin(proposal.candidate, digest) if digest else None
+        if twin is None:
+            return None
+        known = next(iter(self.state.trials.values()))
+        evaluation = Evaluation(
+            candidate=proposal.candidate.id,
+            params=params,
+            task=known.task,
+            target=known.target,
+            status=Status.DUPLICATE,
+            reason=f"compiles to the same instructions as candidate {twin.candidate[:12]}",
+        )
+        self._file(ticket, proposal, evaluation, rows)
+        return evaluation
+
+    def _trial(
+        self, ticket: int, proposal: Proposal, params: Params, prune_below: float | None, rows: list[Evaluation]
+    ) -> Evaluation:
+        evaluation = self.measurer.trial(proposal.candidate, params, prune_below)
+        self._file(ticket, proposal, evaluation, rows)
+        return evaluation
+
+    def _file(self, ticket: int, proposal: Proposal, evaluation: Evaluation, rows: list[Evaluation]) -> None:
+        """Commits an evaluation, learns it and says so."""
+        self.store.record_outcome(
+            self.campaign, ticket, proposal.candidate, [evaluation],
+            emitter=proposal.emitter, target_cell=proposal.target_cell,
+        )  # fmt: skip
+        self.state.note(evaluation)
+        self.clock.recorded_s += sum(evaluation.seconds.values())
+        rows.append(evaluation)
+        self.narrator.tell(
+            "evaluation",
+            status=str(evaluation.status),
+            cell=evaluation.cell,
+            objective=evaluation.objective,
+            candidate=evaluation.candidate,
+            operator=proposal.operator,
+            reason=evaluation.reason,
+        )
+        self.progress("judging")
+
+    def _tune(self, ticket: int, proposal: Proposal, trials: int, rows: list[Evaluation]) -> None:
+        """Optuna over the declared parameters; points are asked in pairs, so that they build side by side."""
+        candidate = proposal.candidate
+        known = self.state.tried(candidate.id)
+        if trials <= 0 or not candidate.space.parameters:
+            return
+        self.phase("tuning")
+        best = max((row.objective for row in known if row.objective is not None), default=-5.0)
+        tuner = Tuner(
+            candidate.space,
+            seed=int(np.random.default_rng([self.seed, ticket, len(known)]).integers(2**31)),
+            trials=trials,
+            known=[(row.params, row.objective if row.status is Status.CORRECT else None) for row in known],
+            enqueue=[candidate.space.defaults()],
+        )
+        while points := [point for point in (tuner.ask() for _ in range(_TUNE_AHEAD)) if point is not None]:
+            self.measurer.build_ahead([(candidate, params) for params in points])
+            for params in points:
+                if self.clock.stop_reason(self.state.spent):
+                    return
+                evaluation = self._trial(ticket, proposal, params, best, rows)
+                tuner.tell(params, evaluation.objective, evaluation.status)
+                if evaluation.status is Status.CORRECT and evaluation.objective is not None:
+                    best = max(best, evaluation.objective)
+
+    def _worth(self, first: Evaluation) -> int:
+        """Trials for a new candidate: none for what is far below its cell's elite or the campaign's best.
+
+        Breadth comes first. What becomes an elite has the rest of its trials later (`_deepen`).
+        """
+        objective = _height(first)
+        elite = self.state.archive.get(first.cell) if first.cell is not None else None
+        best = self.state.archive.best()
+        if elite is not None and objective < elite.objective - CLOSE:
+            return 0
+        if best is not None and objective < best.objective - CLOSE:
+            return 0
+        return min(self.trials, _TUNE_SLICE) if self.clock.progress(self.state.spent) >= BREADTH else 0
+
+    def deepen(self) -> bool:
+        """Tunes the best elite that has not had all its trials yet; False when there is none near the best.
+
+        A few trials at a time, so that new kernels are looked at in between: once the map is drawn.
+        """
+        best = self.state.archive.best()
+        if best is None or self.clock.progress(self.state.spent) < BREADTH:
+            return False
+        for elite in sorted(self.state.archive, key=lambda elite: elite.rank, reverse=True):
+            candidate = self.state.candidates[elite.candidate]
+            left = self.trials - len(self.state.tried(candidate.id)) + 1
+            size = candidate.space.product_size()
+            near = elite.objective > best.objective - CLOSE
+            if near and left > 0 and len(self.state.tried(candidate.id)) < size and candidate.id not in self._exhausted:
+                ticket = self.state.tickets[candidate.id]
+                rows: list[Evaluation] = []
+                proposal = Proposal(candidate, operator=candidate.operator, emitter=candidate.operator)
+                self._tune(ticket, proposal, min(left, _TUNE_SLICE), rows)
+                if not rows:
+                    self._exhausted.add(candidate.id)
+                self.confirm(ticket, candidate, rows)
+                return True
+        return False
+
+    def confirm(self, ticket: int, candidate: Candidate, rows: list[Evaluation]) -> None:
+        """Confirms the candidate's best trial of every cell that it could enter."""
+        champions: dict[Cell, Evaluation] = {}
+        for row in rows:
+            if row.status is not Status.CORRECT or row.cell is None or (row.objective or 0.0) < _WORTHLESS:
+                continue
+            held = champions.get(row.cell)
+            if held is None or _height(row) > _height(held):
+                champions[row.cell] = row
+        for cell, row in sorted(champions.items()):
+            incumbent, best = self.state.archive.get(cell), self.state.archive.best()
+            # Where the best kernels are, a challenger gets the benefit of the doubt and both are measured
+            # until they can be told apart; elsewhere it must look better, and one confirmation decides, as
+            # it does between one kernel's own parameters.
+            close = best is None or _height(row) > best.objective - CLOSE
+            if incumbent is None or _height(row) > (incumbent.lower if close else incumbent.objective):
+                self.phase("confirming")
+                rivals = close and (incumbent is None or incumbent.candidate != row.candidate)
+                self._duel(ticket, cell, row, rows, _MAX_CONFIRMATIONS if rivals else 1)
+
+    def doubt(self) -> None:
+        """Measures the best elite again, some other time: a storm may have struck its baseline all along."""
+        best = self.state.archive.best()
+        if best is not None and not self.clock.stop_reason(self.state.spent):
+            at = point(best.candidate, best.params)
+            if at not in self._just_confirmed and len(self.state.confirmations[at]) < _MAX_CONFIRMATIONS:
+                self.phase("confirming the best")
+                self._confirm_once(self.state.tickets[best.candidate], at, [])
+        self._just_confirmed.clear()
+
+    def _duel(self, ticket: int, cell: Cell, row: Evaluation, rows: list[Evaluation], most: int) -> None:
+        """Measures the challenger, and both again while their intervals overlap, at most `most` times each."""
+        challenger = point(row.candidate, row.params)
+        self._confirm_once(ticket, challenger, rows)
+        for _ in range(most - 1):
+            incumbent, claim = self.state.archive.get(cell), self.state.claims.get(challenger)
+            if incumbent is None or claim is None:
+                break
+            holder = point(incumbent.candidate, incumbent.params)
+            if holder == challenger or not (claim.lower < incumbent.objective and incumbent.lower < claim.objective):
+                break
+            short = [at for at in (challenger, holder) if len(self.state.confirmations[at]) < most]
+            if not short:
+                break
+            for at in short:
+                self._confirm_once(ticket, at, rows)
+
+    def _confirm_once(self, ticket: int, at: Point, rows: list[Evaluation]) -> None:
+        """One confirmation and what it does to the archive, in one transaction."""
+        candidate, trial, best = self.state.candidates[at[0]], self.state.trials.get(at), self.state.archive.best()
+        far = best is not None and trial is not None and (trial.objective or 0.0) < best.objective - CLOSE
+        evaluation = self.measurer.confirm(candidate, dict(at[1]), blocks=1 if far else 2)
+        if evaluation.cell is None and trial is not None and evaluation.status is Status.CORRECT:
+            evaluation = replace(evaluation, cell=trial.cell)
+        before = {elite.cell: elite for elite in self.state.archive}
+        self.state.note(evaluation)
+        self._just_confirmed.add(at)
+        self.clock.recorded_s += sum(evaluation.seconds.values())
+        changes = self.state.settle()
+        placements = [
+            Placement(str(status), cell, elite.candidate, elite.params, elite.objective, elite.lower)
+            for cell, (status, elite) in changes.items()
+        ]
+        lost = [elite for cell, elite in before.items() if cell not in self.state.archive]
+        placements += [
+            Placement("DEMOTED", e.cell, e.candidate, e.params, e.objective, e.lower, reason=evaluation.reason)
+            for e in lost
+        ]
+        self.store.record_outcome(self.campaign, ticket, None, [evaluation], placements)
+        rows.append(evaluation)
+        for cell, (status, elite) in changes.items():
+            if elite.candidate == at[0]:
+                self._placed[cell] = status
+            self.narrator.tell("placement", cell=cell, status=str(status), objective=elite.objective)
+        self._best()
+        self.progress("confirming")
+
+    def finish(self) -> None:
+        """Measures the best elite once more beside eager and compiled, for the report; the next best if it fails."""
+        while (best := self.state.archive.best()) is not None:
+            self.phase("reporting")
+            evaluation = self.measurer.confirm(self.state.candidates[best.candidate], best.params, both=True)
+            failed = evaluation.status in DISQUALIFYING
+            lost = Placement(
+                "DEMOTED", best.cell, best.candidate, best.params, best.objective, best.lower, evaluation.reason
+            )
+            self.store.record_outcome(self.campaign, None, None, [evaluation], [lost] if failed else [])
+            if not failed:
+                self.report = evaluation
+                return
+            self.state.note(evaluation)
+            self.state.settle()
+
+    def _best(self) -> None:
+        best = self.state.archive.best()
+        if best is None:
+            return
+        over = {
+            f"speedup_{side}": None if lead is None else 2 ** (best.objective + lead)
+            for side, lead in self.lead.items()
+        }
+        self.narrator.tell(
+            "best",
+            **over,
+            speedup=2**best.objective,
+            low=2**best.lower,
+            high=2 ** (2 * best.objective - best.lower),
+            cell=best.cell,
+            candidate=best.candidate,
+        )
+
+    def phase(self, text: str) -> None:
+        self.narrator.tell("phase", text=text)
+
+    def progress(self, phase: str) -> None:
+        archive = self.state.archive
+        self.narrator.tell(
+            "progress",
+            evaluations=self.state.spent,
+            correct=self.state.correct,
+            budget_evals=self.clock.evals,
+            elapsed_s=self.clock.elapsed_s,
+            budget_s=self.clock.budget_s,
+            coverage=archive.coverage,
+            filled=len(archive),
+            reachable=len(archive.reachable),
+            phase=phase,
+        )
+
+
+def _height(row: Evaluation) -> float:
+    return row.objective if row.objective is not None else -5.0
