@@ -245,6 +245,7 @@ class Campaign:
         self.config = self.config.model_copy(update={"models": (), "emitters": MODEL_EMITTERS})
         with ExitStack() as stack:
             loop = self._loop(judge, target, setup, ground, narrator, Clock(None, None), stack)
+        loop.journey.breadth = 0.0  # an answer's parameters are tuned at once: there may be no later
         self._restore(loop)
         return loop
 

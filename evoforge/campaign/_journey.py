@@ -36,7 +36,8 @@ class Journey:
     """The judging half of a search; which candidates travel is the loop's.
 
     `lead` maps eager and compiled to log2(side / baseline): what to add to an objective to get the
-    speed-up over that side (None: that side was not timed).
+    speed-up over that side (None: that side was not timed). `breadth` is the share of the budget in which
+    nothing is tuned.
     """
 
     campaign: str
@@ -48,6 +49,7 @@ class Journey:
     seed: int
     trials: int
     lead: Mapping[str, float | None]
+    breadth: float = BREADTH
     report: Evaluation | None = None
     _placed: dict[Cell, AddStatus] = field(default_factory=dict)
     _exhausted: set[str] = field(default_factory=set)
@@ -161,7 +163,7 @@ class Journey:
             return 0
         if best is not None and objective < best.objective - CLOSE:
             return 0
-        return min(self.trials, _TUNE_SLICE) if self.clock.progress(self.state.spent) >= BREADTH else 0
+        return min(self.trials, _TUNE_SLICE) if self.clock.progress(self.state.spent) >= self.breadth else 0
 
     def deepen(self) -> bool:
         """Tunes the best elite that has not had all its trials yet; False when there is none near the best.
@@ -169,7 +171,7 @@ class Journey:
         A few trials at a time, so that new kernels are looked at in between: once the map is drawn.
         """
         best = self.state.archive.best()
-        if best is None or self.clock.progress(self.state.spent) < BREADTH:
+        if best is None or self.clock.progress(self.state.spent) < self.breadth:
             return False
         for elite in sorted(self.state.archive, key=lambda elite: elite.rank, reverse=True):
             candidate = self.state.candidates[elite.candidate]

@@ -207,6 +207,7 @@ class Loop:
         twin = self.state.gate.twin(candidate)
         if twin is None:
             self._learn(self.journey.travel(ticket, proposal))
+            self._evolve()
         elif self.state.tickets.get(candidate.id) == ticket:
             rows = self.state.tried(candidate.id)
             if not any(self.state.confirmations.get(point(row.candidate, row.params)) for row in rows):
