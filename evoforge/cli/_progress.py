@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from types import TracebackType
@@ -191,7 +192,10 @@ class Progress:
             self._line(" · ".join(part for part in parts if part))
 
     def _line(self, text: str) -> None:
-        print(f"[{time.monotonic() - self._started:7.1f} s] {text}", file=sys.stderr, flush=True)
+        try:
+            print(f"[{time.monotonic() - self._started:7.1f} s] {text}", file=sys.stderr, flush=True)
+        except BrokenPipeError:  # nobody reads any more; the work goes on
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def draw(state: State, width: int) -> RenderableType:
