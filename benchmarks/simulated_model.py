@@ -137,6 +137,7 @@ class World:
             cell for cell in cells if cell == (0, 1, 2) or own.random() < _REACHABLE
         )
         self._base = {cell: -2.3 + 0.4 * float(own.standard_normal()) for cell in cells}
+        self._base[0, 1, 2] = -2.3  # the plain kernel is slow, but good enough to begin with
         self._seed = seed
 
     def _fit(self, approach: int, cell: Cell) -> float:

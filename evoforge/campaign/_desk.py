@@ -18,7 +18,10 @@ __all__ = ["Answered", "Desk"]
 
 @dataclass(frozen=True)
 class Answered:
-    """What became of an assignment: a proposal, or the `reason` why there is none. `usd` was paid either way."""
+    """What became of an assignment: a proposal, or the `reason` why there is none. `usd` was paid either way.
+
+    Both are empty where nobody was asked, because the budget is spent.
+    """
 
     ticket: int
     assignment: Assignment
@@ -69,6 +72,11 @@ class Desk:
     def models(self) -> tuple[str, ...]:
         """The models that may be asked; none once the budget is spent."""
         return () if self.spent else tuple(self._specs)
+
+    @property
+    def waiting(self) -> int:
+        """How many assignments are out."""
+        return len(self._out)
 
     @property
     def out(self) -> frozenset[tuple[str, str]]:
@@ -123,7 +131,7 @@ class Desk:
             reply = out.future.result()
         except BudgetSpentError as error:
             self.spent = str(error)
-            return self._answered(out, None, str(error), 0.0)
+            return self._answered(out, None, "", 0.0)
         if reply.outcome not in (Outcome.OK, Outcome.TRUNCATED):
             return self._answered(out, None, f"{reply.outcome}: {reply.reason}", reply.usd)
         parents, language, here = out.assignment.parents, out.assignment.brief.task.language, Identity.here()

@@ -98,7 +98,7 @@ class Loop:
             # What was asked in the round before; models work while the round is judged.
             answered = self.desk.collect() if self.desk else []
             batch = self._ask()
-            if not batch and not deeper and not answered and not (self.desk and self.desk.out):
+            if not batch and not deeper and not answered and not (self.desk and self.desk.waiting):
                 return self._nothing_left()
             self._round(batch)
             self._round([pair for one in answered if (pair := self._answer(one)) is not None])
@@ -108,7 +108,8 @@ class Loop:
 
     def _nothing_left(self) -> str:
         if self.desk and self.desk.spent:
-            return f"models: {self.desk.spent}"
+            self.narrator.tell("notice", text=self.desk.spent)
+            return "model budget"
         return "no generator" if self.space is None and not self.desk else "space exhausted"
 
     def _imported(self, candidate: Candidate) -> tuple[int, Proposal]:
@@ -182,6 +183,9 @@ class Loop:
         """A model's proposal; a useless reply, or a text that is known, costs and teaches all the same."""
         arm = Arm(answered.assignment.emitter, answered.meta_prompt, answered.model)
         reason = answered.reason
+        if answered.proposal is None and not reason:
+            self.bandit.forget(answered.ticket)
+            return None
         if answered.proposal is not None:
             twin = self.state.gate.twin(answered.proposal.candidate)
             if twin is None:
