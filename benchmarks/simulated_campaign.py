@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any, cast
 
-import numpy as np
+from shuffled import Deck, ScrambledBandit, ScrambledPool, ShuffledBandit, ShuffledPool
 from simulated_model import Author, Machine, World, first_source
 
 from evoforge.campaign._budget import Clock
@@ -16,9 +15,9 @@ from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._loop import Loop
 from evoforge.campaign._state import State
 from evoforge.core import Candidate, Evaluation
-from evoforge.emitters import Arm, Bandit, Outcome, Selection, model_emitters
-from evoforge.llm import Caps, Ledger, Metered, ModelSpec
-from evoforge.prompts import Note, PromptPool, Send, TaskBrief, load_contract
+from evoforge.emitters import Bandit, Selection, model_emitters
+from evoforge.llm import Caps, Ledger, Metered, ModelSpec, Totals
+from evoforge.prompts import PromptPool, Send, TaskBrief, load_contract
 from evoforge.storage import Store
 
 __all__ = ["run_campaign"]
@@ -32,6 +31,18 @@ EMITTERS = ("invent", "improve", "aim", "cross")
 def run_campaign(arm: str, seed: int, usd: float) -> dict[str, Any]:
     """The row of one campaign; equal arguments give equal rows, seconds aside."""
     began = time.perf_counter()
+    loop, totals, reason = simulate(arm, seed, usd)
+    return {
+        "arm": arm, "seed": seed, "budget_usd": usd, "usd": totals.usd, "calls": totals.calls,
+        "qd_score": loop.state.archive.qd_score, "cells": len(loop.state.archive),
+        "reachable": len(loop.state.archive.reachable), "evaluations": loop.state.spent, "correct": loop.state.correct,
+        "prompts": len(loop.pool), "active": [prompt.ref for prompt in loop.pool.active()], "stopped": reason,
+        "seconds": round(time.perf_counter() - began, 2),
+    }  # fmt: skip
+
+
+def simulate(arm: str, seed: int, usd: float) -> tuple[Loop, Totals, str]:
+    """The campaign when its dollars are spent: search, ledger, and why it stopped."""
     pool, bandit, every = _credit(arm, seed)
     ledger = Ledger(Caps(usd=usd))
     client = Metered(Author(SPEC, seed), [SPEC], ledger, lambda call: None)
@@ -47,14 +58,7 @@ def run_campaign(arm: str, seed: int, usd: float) -> dict[str, Any]:
         reason = loop.run([Candidate("cpp", first_source())])
     finally:
         desk.close()
-    totals = ledger.totals
-    return {
-        "arm": arm, "seed": seed, "budget_usd": usd, "usd": totals.usd, "calls": totals.calls,
-        "qd_score": loop.state.archive.qd_score, "cells": len(loop.state.archive),
-        "reachable": len(loop.state.archive.reachable), "evaluations": loop.state.spent, "correct": loop.state.correct,
-        "prompts": len(pool), "active": [prompt.ref for prompt in pool.active()], "stopped": reason,
-        "seconds": round(time.perf_counter() - began, 2),
-    }  # fmt: skip
+    return loop, ledger.totals, reason
 
 
 def _credit(arm: str, seed: int) -> tuple[PromptPool, Bandit, int]:
@@ -65,98 +69,13 @@ def _credit(arm: str, seed: int) -> tuple[PromptPool, Bandit, int]:
         prompts = [prompt for prompt in prompts if prompt.name == name]
     if kind == "shuffled":
         shuffled = ShuffledPool(prompts, seed)
-        return shuffled, ShuffledBandit(shuffled), EVOLVE_EVERY
+        return shuffled, ShuffledBandit(shuffled, USD_PER_S), EVOLVE_EVERY
     if kind == "scrambled":
         deck = Deck(seed)
         scrambled = ScrambledPool(prompts, deck)
-        return scrambled, ScrambledBandit(scrambled, deck), EVOLVE_EVERY
+        return scrambled, ScrambledBandit(scrambled, deck, USD_PER_S), EVOLVE_EVERY
     pool = PromptPool(prompts)
     return pool, Bandit(pool.ancestors, usd_per_s=USD_PER_S), EVOLVE_EVERY if kind == "evolved" else 0
-
-
-class ShuffledPool(PromptPool):
-    """Books every outcome under an active version drawn at random: by ticket, so that the bandit does the same."""
-
-    def __init__(self, prompts: Any, seed: int) -> None:
-        super().__init__(prompts)
-        self._seed = seed
-
-    def drawn(self, ticket: int) -> str:
-        active = self.active()
-        return active[int(np.random.default_rng([self._seed, 7, ticket]).integers(len(active)))].ref
-
-    def credit(
-        self, ref: str | None, *, gain: float, cost_s: float, valid: bool, cost_usd: float = 0.0,
-        note: Note | None = None,
-    ) -> None:  # fmt: skip
-        if ref is not None and note is not None:
-            ref = self.drawn(note.ticket)
-        super().credit(ref, gain=gain, cost_s=cost_s, valid=valid, cost_usd=cost_usd, note=note)
-
-
-class ShuffledBandit(Bandit):
-    def __init__(self, pool: ShuffledPool) -> None:
-        super().__init__(pool.ancestors, usd_per_s=USD_PER_S)
-        self._pool = pool
-
-    def tell(self, outcome: Outcome) -> None:
-        if outcome.proposal.meta_prompt is not None:
-            proposal = replace(outcome.proposal, meta_prompt=self._pool.drawn(outcome.ticket))
-            outcome = replace(outcome, proposal=proposal)
-        super().tell(outcome)
-
-    def waste(self, ticket: int, arm: Arm, cost_usd: float) -> None:
-        super().waste(ticket, replace(arm, meta_prompt=self._pool.drawn(ticket)), cost_usd)
-
-
-class Deck:
-    """What came of earlier outcomes, drawn by chance: (gain, valid, status, reason) of one of the last 20."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._results: dict[int, tuple[float, bool, str, str]] = {}
-
-    def put(self, ticket: int, gain: float, valid: bool, status: str, reason: str) -> None:
-        self._results.setdefault(ticket, (gain, valid, status, reason))
-
-    def drawn(self, ticket: int) -> tuple[float, bool, str, str]:
-        recent = sorted(self._results)[-20:]
-        return self._results[recent[int(np.random.default_rng([self._seed, 8, ticket]).integers(len(recent)))]]
-
-
-class ScrambledPool(PromptPool):
-    """Books another outcome's end under the version that asked."""
-
-    def __init__(self, prompts: Any, deck: Deck) -> None:
-        super().__init__(prompts)
-        self._deck = deck
-
-    def credit(
-        self, ref: str | None, *, gain: float, cost_s: float, valid: bool, cost_usd: float = 0.0,
-        note: Note | None = None,
-    ) -> None:  # fmt: skip
-        if note is not None:
-            self._deck.put(note.ticket, gain, valid, note.status, note.reason)
-            gain, valid, status, reason = self._deck.drawn(note.ticket)
-            note = replace(note, gain=gain, status=status, reason=reason)
-        super().credit(ref, gain=gain, cost_s=cost_s, valid=valid, cost_usd=cost_usd, note=note)
-
-
-class ScrambledBandit(Bandit):
-    def __init__(self, pool: ScrambledPool, deck: Deck) -> None:
-        super().__init__(pool.ancestors, usd_per_s=USD_PER_S)
-        self._deck = deck
-
-    def tell(self, outcome: Outcome) -> None:
-        statuses = outcome.statuses
-        self._deck.put(outcome.ticket, outcome.gain, outcome.valid, str(statuses[0]), "")
-        gain, valid, _, _ = self._deck.drawn(outcome.ticket)
-        right = tuple(one for one in type(statuses[0]) if one.correct is valid)[:1]
-        super().tell(replace(outcome, gain=gain, statuses=right))
-
-    def waste(self, ticket: int, arm: Arm, cost_usd: float) -> None:
-        """A useless reply is no outcome that could be exchanged: the bandit sees it as it is."""
-        super().waste(ticket, arm, cost_usd)
 
 
 class _Forgetful:

@@ -29,6 +29,7 @@ _WEIGHT_PULLS = 8.0  # pulls of an (emitter, meta-prompt) after which its strate
 _COST_PULLS = 2.0  # pseudo-pulls at the mean cost, for arms with little history
 _HORIZON = 512  # tickets kept: older ones weigh less than discount ** 512
 _FLOOR = 1e-3
+_NOTHING = 0.25  # what a right kernel that gains nothing earns of its rank
 _ROWS = 256  # ranked at a time
 
 
@@ -80,8 +81,8 @@ def arms_of(
 def rank_rewards(scores: Sequence[float], window: int) -> npt.NDArray[np.float64]:
     """Per score, the share of the `window` scores up to and including it that lie strictly below.
 
-    Ties share the lowest rank, so that gaining nothing earns no more than the share of failures.
-    A lone score has rank 0.5. Values in [0, 1).
+    Ties share the lowest rank, and what is right and gains nothing earns a quarter of its rank: where most
+    fail it would else be worth nearly as much as a gain. A lone score has rank 0.5. Values in [0, 1).
     """
     values = np.asarray(scores, dtype=np.float64)
     rewards = np.full(len(values), 0.5)
@@ -90,6 +91,7 @@ def rank_rewards(scores: Sequence[float], window: int) -> npt.NDArray[np.float64
         others = here[:, None] - np.arange(min(window, int(here[-1]) + 1))
         below = (others >= 0) & (values[others] < values[here, None])
         rewards[here] = below.sum(axis=1) / np.minimum(here + 1, window)
+    rewards[1:][values[1:] == 0] *= _NOTHING
     return rewards
 
 
