@@ -15,7 +15,7 @@ What is assumed, once, before anything was measured with it:
 - Asked to rewrite a meta-prompt it reads the briefings and the records that stand in the request, and nothing
   else: what is told as gained and as failed, by the approach that the hypotheses name. It adds what
   gained most and is not recommended yet (in the better briefing's own words where that has it), in place of
-  what only failed. One rewriting in five adds an idea of its own, one in ten is useless.
+  what was tried and is worth less than half of it. One rewriting in five adds an idea of its own, one in ten is useless.
 - A call costs what its tokens cost: text of the real request, lognormal lengths of replies.
 """
 
@@ -42,7 +42,7 @@ _REACHABLE = 0.75  # share of the cells
 _FOLLOWS, _CARD = 0.7, 0.1
 _USELESS = 0.05
 _BAD_REWRITE, _OWN_IDEA, _REWEIGHS = 0.1, 0.2, 0.3
-_PLAIN = -1.2  # logit: without good advice about one kernel in four is right
+_PLAIN = -2.4  # logit: without good advice about one kernel in ten is right
 _CEILING = 1.5  # log2: no kernel is faster
 
 # name: (how a text names it, a sentence that recommends it)
@@ -295,8 +295,12 @@ class _Record:
     failures: int = 0
 
     @property
+    def tries(self) -> int:
+        return self.wins + self.failures
+
+    @property
     def worth(self) -> float:
-        return self.gained / (self.wins + self.failures + 2)
+        return self.gained / (self.tries + 2)
 
 
 def _rewritten(user: str, rng: np.random.Generator) -> str:
@@ -316,7 +320,7 @@ def _rewritten(user: str, rng: np.random.Generator) -> str:
     if rng.random() < _OWN_IDEA:
         unknown = [name for name in _NAMES if name not in present and name not in records]
         wanted[:0] = [unknown[int(rng.integers(len(unknown)))]] if unknown else []
-    doubted = [bullet for bullet in bullets if _hopeless(named("\n".join(bullet)), records)]
+    doubted = [bullet for bullet in bullets if _poor(named("\n".join(bullet)), records, wanted)]
     edits: list[tuple[Sequence[str], Sequence[str]]] = []
     for name in wanted[:2]:
         own = [bullet for bullet in theirs if name in named("\n".join(bullet))]
@@ -352,7 +356,7 @@ def _records(text: str) -> dict[str, _Record]:
 
 def _bullets(briefing: str) -> list[list[str]]:
     """The items of the section Strategies, each with its lines."""
-    text = briefing.partition("## Strategies\n")[2].partition("\n## ")[0]
+    text = briefing.partition("## Strategies\n")[2].partition("\n###")[0]
     items: list[list[str]] = []
     for line in text.split("\n"):
         if line.startswith("- "):
@@ -362,9 +366,12 @@ def _bullets(briefing: str) -> list[list[str]]:
     return items
 
 
-def _hopeless(names: Sequence[str], records: Mapping[str, _Record]) -> bool:
-    """Whether all that an item recommends was tried, and only failed."""
-    return bool(names) and all(name in records and records[name].failures and not records[name].wins for name in names)
+def _poor(names: Sequence[str], records: Mapping[str, _Record], wanted: Sequence[str]) -> bool:
+    """Whether all that an item recommends was tried twice or more and is worth less than half of what is wanted."""
+    best = max((records[name].worth for name in wanted if name in records), default=0.0)
+    return bool(names) and all(
+        name in records and records[name].tries > 1 and records[name].worth <= best / 2 for name in names
+    )
 
 
 def _weights(record: str, rng: np.random.Generator) -> str:
