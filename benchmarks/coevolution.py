@@ -47,7 +47,9 @@ def main() -> int:
     model.add_argument("--pilot", type=_seeds, default=_seeds("100-109"), help="campaigns that choose the static seed")
     model.add_argument("--usd", type=float, default=4.0, help="of every campaign")
     model.add_argument("--jobs", type=int, default=2)
-    model.add_argument("--arm", action="append", default=[], help="only this one beside the best static; may be repeated")
+    model.add_argument(
+        "--arm", action="append", default=[], help="only this one beside the best static; may be repeated"
+    )
     options = parser.parse_args()
     return _model(options)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,8 @@ from typing import Any
 from shuffled import ShuffledBandit, ShuffledPool
 
 from evoforge.campaign import Campaign
-from evoforge.campaign._events import Narrator
 from evoforge.campaign._loop import Loop
 from evoforge.config import Budget, CampaignConfig
-from evoforge.core import Target
 from evoforge.prompts import PromptPool
 from evoforge.storage import Store, open_store
 

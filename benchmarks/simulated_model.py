@@ -15,7 +15,8 @@ What is assumed, once, before anything was measured with it:
 - Asked to rewrite a meta-prompt it reads the briefings and the records that stand in the request, and nothing
   else: what is told as gained and as failed, by the approach that the hypotheses name. It adds what
   gained most and is not recommended yet (in the better briefing's own words where that has it), in place of
-  what was tried and is worth less than half of it. One rewriting in five adds an idea of its own, one in ten is useless.
+  what was tried and is worth less than half of it. One rewriting in five adds an idea of its own, one in ten
+  is useless.
 - A call costs what its tokens cost: text of the real request, lognormal lengths of replies.
 """
 
@@ -89,7 +90,7 @@ def named(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a simulated source says: where it wants to land, what is new in it, what it holds, and a number of its own."""
+    """What a simulated source says: where it wants to land, what is new in it, and what it holds already."""
 
     start: Cell
     goal: Cell
@@ -133,9 +134,7 @@ class World:
         self._level = general.integers(LEVELS, size=count)
         self._hard = 0.6 * own.standard_normal((AXES, LEVELS))
         cells = [(a, b, c) for a in range(LEVELS) for b in range(LEVELS) for c in range(LEVELS)]
-        self.reachable = frozenset(
-            cell for cell in cells if cell == (0, 1, 2) or own.random() < _REACHABLE
-        )
+        self.reachable = frozenset(cell for cell in cells if cell == (0, 1, 2) or own.random() < _REACHABLE)
         self._base = {cell: -2.3 + 0.4 * float(own.standard_normal()) for cell in cells}
         self._base[0, 1, 2] = -2.3  # the plain kernel is slow, but good enough to begin with
         self._seed = seed

@@ -28,7 +28,7 @@ _NANO = 10**9  # totals are integers, so that the order of credits leaves no tra
 _KEPT = 16  # notes of either kind that are remembered per version
 _PRIOR_USES = 8.0  # outcomes that a prompt's expected worth counts like
 _ERA = 60  # outcomes around one that tell what was to be had at its time
-_PROVEN_USES = 8  # a version is not retired before it was tried so often, while another one was
+_PROVEN_USES = 3  # a version is not retired before it was tried so often, while another one was
 _TWINS = 0.1  # prompts nearer than this say the same
 
 

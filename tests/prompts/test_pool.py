@@ -102,6 +102,40 @@ def test_worth_is_gain_per_cost_shrunk_to_what_was_expected() -> None:
     assert best is not None and best.ref == "a@1" and pool.better("a@1") is None
 
 
+def test_a_late_prompt_is_not_to_blame_for_an_archive_that_fills_up() -> None:
+    pool = PromptPool([prompt("early"), prompt("late"), prompt("good")])
+    for ticket in range(200):
+        ref = "early@1" if ticket < 100 else "good@1" if ticket % 2 else "late@1"
+        gain = (4.0 if ticket < 100 else 0.5) * (2.0 if ref == "good@1" else 1.0)
+        pool.credit(ref, gain=gain, cost_s=1.0, valid=True, note=Note(ticket, "aim", "CORRECT", gain))
+    worth = pool.worth()
+    assert worth["good@1"] > worth["early@1"] > worth["late@1"]
+    assert worth["early@1"] == pytest.approx(1.0, abs=0.15) and worth["late@1"] > 0.6
+
+
+def test_a_child_is_known_by_its_ancestors_notes_too() -> None:
+    pool = PromptPool([prompt("a"), prompt("a", 2, ("a@1",)), prompt("b")])
+    pool.credit("a@1", gain=2.0, cost_s=1.0, valid=True, note=Note(1, "aim", "CORRECT", 2.0, "old"))
+    pool.credit("b@1", gain=9.0, cost_s=1.0, valid=True, note=Note(2, "aim", "CORRECT", 9.0, "other"))
+    pool.credit("a@2", gain=0.0, cost_s=1.0, valid=False, note=Note(3, "aim", "WRONG", 0.0, "new"))
+    evidence = pool.evidence("a@2")
+    assert [note.hypothesis for note in evidence.best] == ["old"] and evidence.credit.uses == 1
+    assert [note.hypothesis for note in evidence.failed] == ["new"]
+    for ticket in range(4, 40):
+        note = Note(ticket, "aim", "CORRECT", 1.0, "own")
+        pool.credit("a@2", gain=1.0, cost_s=1.0, valid=True, note=note)
+    assert {note.hypothesis for note in pool.evidence("a@2").best} == {"own"}, "enough of its own"
+
+
+@pytest.mark.parametrize("language", ["cpp", "triton"])
+def test_a_pool_is_named_by_default_or_by_one_seed(language: str) -> None:
+    everyone = PromptPool.named("default", language)
+    first = next(iter(everyone))
+    assert [one.ref for one in PromptPool.named(first.name, language)] == [first.ref] and len(everyone) > 1
+    with pytest.raises(UsageError, match=rf"default, {first.name}.*got 'nobody'"):
+        PromptPool.named("nobody", language)
+
+
 def test_the_worthier_breed_more_often_and_never_with_themselves() -> None:
     pool = PromptPool([prompt("a"), prompt("b"), prompt("c")])
     for _ in range(20):
