@@ -44,7 +44,7 @@ def run_kernels(task: str, arm: str, seed: int, evals: int, folder: Path) -> dic
         campaign = _Arm.create(_config(task, arm, seed, evals), url, replay=record, replay_extend=True)
         result = campaign.run()
         with open_store(url, create=False) as mine, open_store(record, create=False) as theirs:
-            measured = _keep(mine, theirs)
+            measured = _keep(mine, campaign.name, theirs)
             prompts = len(mine.meta_prompts(campaign.name))
     return {
         "task": task, "arm": arm, "seed": seed, "budget_evals": evals, "evaluations": result.evaluations,
@@ -73,7 +73,7 @@ def _prepared(task: str, record: str) -> None:
     Campaign.create(config, record).run()
 
 
-def _keep(mine: Store, record: Store) -> int:
+def _keep(mine: Store, name: str, record: Store) -> int:
     """Appends what was measured and not replayed; how much that is.
 
     Campaigns get a store of their own: a replayed row is stored again by who replays it, and in the
@@ -82,10 +82,10 @@ def _keep(mine: Store, record: Store) -> int:
     known: dict[str, list[Any]] = {}
     for row in record.evaluations(campaign=_RECORD):
         known.setdefault(row.evaluation.candidate, []).append(row.evaluation)
-    candidates = {candidate.id: candidate for candidate in mine.candidates()}
+    candidates = {candidate.id: candidate for candidate in mine.candidates(name)}
     ticket, count = record.last_ticket(_RECORD), 0
     ticket = -1 if ticket is None else ticket
-    for stored in mine.evaluations():
+    for stored in mine.evaluations(campaign=name):
         evaluation = stored.evaluation
         have = known.setdefault(evaluation.candidate, [])
         if evaluation in have or not evaluation.status.charged:
