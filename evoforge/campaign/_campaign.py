@@ -81,6 +81,7 @@ class Campaign:
         if config.language != "cpp":
             raise UnsupportedError(f"expected language cpp, got {config.language!r}; other languages come later")
         check_models(config)
+        PromptPool.named(config.meta_prompts.pool, config.language)
         descriptor = Descriptor(config.archive.axes)
         seeds = [read_kernel(path) for path in config.from_]
         store = open_store(store_url)
@@ -203,9 +204,10 @@ class Campaign:
         )
 
     def pool(self) -> PromptPool:
-        """The meta-prompts that this campaign has stored, evolved ones included; at first the seeds that ship."""
+        """The meta-prompts that this campaign has stored, evolved ones included; at first those that it names."""
         stored = [row.meta_prompt for row in self.store.meta_prompts(self.name)]
-        return PromptPool(stored) if stored else PromptPool.default(self.config.language)
+        config = self.config
+        return PromptPool(stored) if stored else PromptPool.named(config.meta_prompts.pool, config.language)
 
     def _clock(self) -> Clock:
         budget = self.config.budget

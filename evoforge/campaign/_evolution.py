@@ -17,13 +17,15 @@ __all__ = ["Evolution"]
 
 _STREAM = 1 << 32  # keeps its random numbers apart from the tickets'
 PURPOSE = "evolve"
+_BRED = 4  # with models one child in so many is bred without one
 
 
 @dataclass
 class Evolution:
-    """Breeds a child every `every` outcomes (0: never); with models every second one is a rewriting.
+    """Breeds a child every `every` outcomes (0: never); with models all but every fourth are rewritings.
 
-    `told` counts outcomes, `bred` the children begun; at most `active` versions are in use. A rewriting
+    What a prompt says is worth more to a model than other weights. `told` counts outcomes, `bred` the
+    children begun; at most `active` versions are in use. A rewriting
     is asked for in one round and read in the next, so that nothing waits for the model.
     """
 
@@ -42,7 +44,7 @@ class Evolution:
         while self.every and (self.bred + 1) * self.every <= self.told:
             self.bred += 1
             rng = np.random.default_rng([self.seed, _STREAM + self.bred])
-            if desk is not None and desk.models and self.bred % 2:
+            if desk is not None and desk.models and self.bred % _BRED:
                 self._rewrite(pool, desk, rng)
             else:
                 children.append(breed(pool, rng, usd_per_s=self.usd_per_s))

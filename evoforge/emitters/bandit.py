@@ -8,6 +8,7 @@ its own, so that a child starts at its parent's posterior, widened.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,8 @@ _WEIGHT_PULLS = 8.0  # pulls of an (emitter, meta-prompt) after which its strate
 _COST_PULLS = 2.0  # pseudo-pulls at the mean cost, for arms with little history
 _HORIZON = 512  # tickets kept: older ones weigh less than discount ** 512
 _FLOOR = 1e-3
+_NOTHING = 0.25  # what a right kernel that gains nothing earns of its rank
+_ROWS = 256  # ranked at a time
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,11 @@ class _Pull:
         """What costs are kept by: the same emitter costs the same under every meta-prompt."""
         return (self.emitter, self.model)
 
+    @property
+    def arm(self) -> tuple[str, str, str | None]:
+        """What was pulled."""
+        return (self.emitter, self.meta_prompt, self.model)
+
 
 def arms_of(
     emitters: Sequence[Emitter | ModelEmitter],
@@ -73,14 +81,17 @@ def arms_of(
 def rank_rewards(scores: Sequence[float], window: int) -> npt.NDArray[np.float64]:
     """Per score, the share of the `window` scores up to and including it that lie strictly below.
 
-    Ties share the lowest rank, so that gaining nothing earns no more than the share of failures.
-    A lone score has rank 0.5. Values in [0, 1).
+    Ties share the lowest rank, and what is right and gains nothing earns a quarter of its rank: where most
+    fail it would else be worth nearly as much as a gain. A lone score has rank 0.5. Values in [0, 1).
     """
     values = np.asarray(scores, dtype=np.float64)
     rewards = np.full(len(values), 0.5)
-    for index in range(1, len(values)):
-        recent = values[max(0, index + 1 - window) : index + 1]
-        rewards[index] = float((recent < values[index]).mean())
+    for first in range(1, len(values), _ROWS):
+        here = np.arange(first, min(first + _ROWS, len(values)))
+        others = here[:, None] - np.arange(min(window, int(here[-1]) + 1))
+        below = (others >= 0) & (values[others] < values[here, None])
+        rewards[here] = below.sum(axis=1) / np.minimum(here + 1, window)
+    rewards[1:][values[1:] == 0] *= _NOTHING
     return rewards
 
 
@@ -175,9 +186,11 @@ class Bandit:
     def _matrix(self, pulls: Sequence[_Pull], names: Mapping[str, int]) -> npt.NDArray[np.float64]:
         """One row of 0/1 features per pull; shape (pulls, names)."""
         matrix = np.zeros((len(pulls), len(names)))
+        columns: dict[tuple[str, str, str | None], list[int]] = {}
         for row, pull in enumerate(pulls):
-            for feature in self._features(pull):
-                matrix[row, names[feature]] = 1.0
+            if pull.arm not in columns:
+                columns[pull.arm] = [names[feature] for feature in self._features(pull)]
+            matrix[row, columns[pull.arm]] = 1.0
         return matrix
 
     def _posterior(
@@ -185,7 +198,8 @@ class Bandit:
     ) -> tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.floating[Any]], dict[str, int]]:
         """Mean, Cholesky factor of the precision, and the columns' names (the intercept first)."""
         done, pending = self._history(), [self._pending[ticket] for ticket in sorted(self._pending)]
-        features = {feature for pull in (*done, *pending, *candidates) for feature in self._features(pull)}
+        known = {pull.arm: pull for pull in (*done, *pending, *candidates)}
+        features = {feature for pull in known.values() for feature in self._features(pull)}
         names = {feature: column for column, feature in enumerate(sorted(features))}
         prior_mean, prior = np.zeros(len(names)), np.full(len(names), 1.0 / _EFFECT_VARIANCE)
         prior_mean[0], prior[0] = _INTERCEPT[0], 1.0 / _INTERCEPT[1]
@@ -204,18 +218,19 @@ class Bandit:
         if not paid:
             return np.ones(len(pulls))
         overall = sum(pull.cost for pull in paid) / len(paid)
+        sums: dict[tuple[str, str | None], tuple[int, float]] = {}
+        for pull in done:
+            count, total = sums.get(pull.group, (0, 0.0))
+            sums[pull.group] = (count + 1, total + pull.cost)
         costs = []
         for pull in pulls:
-            own = [other.cost for other in done if other.group == pull.group]
-            costs.append((sum(own) + _COST_PULLS * overall) / (len(own) + _COST_PULLS))
+            count, total = sums.get(pull.group, (0, 0.0))
+            costs.append((total + _COST_PULLS * overall) / (count + _COST_PULLS))
         return np.array(costs)
 
     def _weights(self, arms: Sequence[Arm]) -> npt.NDArray[np.float64]:
         """The strategy's weights as a prior: full at first, giving way to what was seen."""
-        counts: dict[tuple[str, str], int] = {}
-        for pull in self._history():
-            key = (pull.emitter, pull.meta_prompt)
-            counts[key] = counts.get(key, 0) + 1
-        pulls = np.array([counts.get((arm.emitter, arm.meta_prompt), 0) for arm in arms], dtype=np.float64)
+        counts = Counter((pull.emitter, pull.meta_prompt) for pull in self._history())
+        pulls = np.array([counts[arm.emitter, arm.meta_prompt] for arm in arms], dtype=np.float64)
         weights = np.array([arm.weight if arm.weight > 0 else 1.0 for arm in arms])
         return np.asarray(weights ** (_WEIGHT_PULLS / (_WEIGHT_PULLS + pulls)), dtype=np.float64)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from evoforge.core import MetaPrompt
 from evoforge.errors import NotFoundError, UsageError
@@ -24,8 +25,9 @@ CAP = 8
 """Active versions that a pool keeps by default."""
 
 _NANO = 10**9  # totals are integers, so that the order of credits leaves no trace
-_KEPT = 8  # notes of either kind that are remembered per version
-_PRIOR_USES = 4.0  # outcomes that a prompt's expected worth counts like
+_KEPT = 16  # notes of either kind that are remembered per version
+_PRIOR_USES = 8.0  # outcomes that a prompt's expected worth counts like
+_ERA = 60  # outcomes around one that tell what was to be had at its time
 _PROVEN_USES = 3  # a version is not retired before it was tried so often, while another one was
 _TWINS = 0.1  # prompts nearer than this say the same
 
@@ -74,6 +76,7 @@ class PromptPool:
         self._prompts: dict[str, MetaPrompt] = {}
         self._retired: set[str] = set()
         self._totals: dict[str, tuple[int, int, int, int, int]] = {}
+        self._outcomes: list[tuple[int, str, float, float, float]] = []
         self._best: dict[str, list[Note]] = {}
         self._failed: dict[str, list[Note]] = {}
         for prompt in prompts:
@@ -90,6 +93,22 @@ class PromptPool:
         if not prompts:
             raise UsageError(f"expected seed meta-prompts for language {language!r} in meta_prompts/, found none")
         return cls(prompts)
+
+    @classmethod
+    def named(cls, name: str, language: str) -> PromptPool:
+        """``default``: the seeds that ship; the name of one of them: that one alone.
+
+        Raises:
+            UsageError: no seed of this language has that name; names those that do.
+        """
+        pool = cls.default(language)
+        if name == "default":
+            return pool
+        alone = [prompt for prompt in pool if prompt.name == name]
+        if not alone:
+            known = ", ".join(["default", *(prompt.name for prompt in pool)])
+            raise UsageError(f"expected meta_prompts.pool of {known}, got {name!r}")
+        return cls(alone)
 
     def __iter__(self) -> Iterator[MetaPrompt]:
         """Every version, in the order they came."""
@@ -171,10 +190,11 @@ class PromptPool:
         """Books one outcome; candidates that no meta-prompt asked for (None) book nothing.
 
         The order of bookings leaves no trace. Of notes, the best by gain and the latest of those
-        that were not valid are kept.
+        that were not valid are kept. The note's ticket says when it was; without one it is of no time.
         """
         if ref is None:
             return
+        self._outcomes.append((note.ticket if note is not None else -1, ref, gain, cost_s, cost_usd))
         old = self._totals.get(ref, (0, 0, 0, 0, 0))
         new = (1, int(valid), round(gain * _NANO), round(cost_s * _NANO), round(cost_usd * _NANO))
         uses, good, gained, spent, paid = (a + b for a, b in zip(old, new, strict=True))
@@ -199,34 +219,47 @@ class PromptPool:
         return found
 
     def evidence(self, ref: str) -> Evidence:
-        """What is known of one version.
+        """What is known of one version; where it has few notes of its own, its ancestors' too.
+
+        Most of a child's text is its parents'. The nearest ancestors come first.
 
         Raises:
             NotFoundError: no version has that ref.
         """
-        best, failed = self._best.get(ref, []), self._failed.get(ref, [])
-        return Evidence(ref, self.credits()[self[ref].ref], tuple(best), tuple(failed))
+        lineage = (self[ref].ref, *self.ancestors(ref))
+        best = [note for one in lineage for note in self._best.get(one, ())][:_KEPT]
+        failed = [note for one in lineage for note in self._failed.get(one, ())][:_KEPT]
+        best.sort(key=lambda note: (-note.gain, note))
+        failed.sort(key=lambda note: (-note.ticket, note))
+        return Evidence(ref, self.credits()[ref], tuple(best), tuple(failed))
 
     def worth(self, usd_per_s: float = 1e-4) -> dict[str, float]:
-        """Expected gain per dollar of every version.
+        """Gain of every version over what was to be had for its cost at its time: 1 is as good as the pool.
 
-        Its own gain over its own cost (dollars, and seconds at `usd_per_s`), shrunk towards what was
-        to be expected of it: its parents' worth, or for seeds that of the whole pool. The shrinkage
-        weighs as much as four outcomes of average cost. Zero for all while nothing was gained.
+        What was to be had is the gain per dollar (dollars, and seconds at `usd_per_s`) of the sixty outcomes
+        around each of its own: an archive that fills up gives less and less, and a late prompt is not to
+        blame for that. Shrunk towards what was to be expected of it: its parents' worth, or 1 for seeds. The
+        shrinkage weighs as much as eight outcomes. Zero for all while nothing was gained.
         """
-        credits = self.credits()
-        cost = {ref: credit.cost_s * usd_per_s + credit.cost_usd for ref, credit in credits.items()}
-        uses = sum(credit.uses for credit in credits.values())
-        total = sum(cost.values())
-        if uses == 0 or total <= 0:
-            return dict.fromkeys(credits, 0.0)
-        mean_gain = sum(credit.gain for credit in credits.values()) / total
-        weight = _PRIOR_USES * total / uses
+        if not any(gain > 0 for _, _, gain, _, _ in self._outcomes):
+            return dict.fromkeys(self._prompts, 0.0)
+        rows = sorted(self._outcomes)
+        gains = np.array([gain for _, _, gain, _, _ in rows])
+        costs = np.array([cost_s * usd_per_s + usd for _, _, _, cost_s, usd in rows])
+        if not costs.sum() > 0:
+            costs = np.ones(len(rows))
+        expected = costs * _rates(gains, costs, sum(row[0] < 0 for row in rows))
+        weight = _PRIOR_USES * float(gains.mean())
+        own: dict[str, tuple[float, float]] = {}
+        for (_, ref, gain, _, _), due in zip(rows, expected.tolist(), strict=True):
+            gained, promised = own.get(ref, (0.0, 0.0))
+            own[ref] = (gained + gain, promised + due)
         found: dict[str, float] = {}
         for ref, prompt in self._prompts.items():  # parents come before their children
-            expected = [found[parent] for parent in prompt.parents]
-            prior = sum(expected) / len(expected) if expected else mean_gain
-            found[ref] = (credits[ref].gain + weight * prior) / (cost[ref] + weight)
+            above = [found[parent] for parent in prompt.parents]
+            prior = sum(above) / len(above) if above else 1.0
+            gained, promised = own.get(ref, (0.0, 0.0))
+            found[ref] = (gained + weight * prior) / (promised + weight)
         return found
 
     # -- evolution -----------------------------------------------------------------------------
@@ -284,6 +317,19 @@ class PromptPool:
             return (not twin, worth[prompt.ref], -active.index(prompt))
 
         return min(tried, key=rank).ref
+
+
+def _rates(gains: npt.NDArray[np.float64], costs: npt.NDArray[np.float64], timeless: int) -> npt.NDArray[np.float64]:
+    """Gain per dollar around each outcome, in order of time; over all for the first `timeless` ones."""
+    overall = gains.sum() / costs.sum()
+    rates = np.full(len(gains), overall)
+    had, paid = (np.concatenate([[0.0], np.cumsum(values)]) for values in (gains[timeless:], costs[timeless:]))
+    count = len(gains) - timeless
+    for index in range(count):
+        first, last = max(0, index - _ERA // 2), min(count, index + _ERA // 2)
+        few = _PRIOR_USES * paid[-1] / count  # so that an era without any gain promises something
+        rates[timeless + index] = (had[last] - had[first] + few * overall) / (paid[last] - paid[first] + few)
+    return rates
 
 
 def _tournament(prompts: Sequence[MetaPrompt], worth: Mapping[str, float], rng: np.random.Generator) -> MetaPrompt:
