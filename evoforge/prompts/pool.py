@@ -26,6 +26,7 @@ CAP = 8
 
 _NANO = 10**9  # totals are integers, so that the order of credits leaves no trace
 _KEPT = 16  # notes of either kind that are remembered per version
+_ELSEWHERE = 32  # of the others' together
 _PRIOR_USES = 8.0  # outcomes that a prompt's expected worth counts like
 _ERA = 60  # outcomes around one that tell what was to be had at its time
 _PROVEN_USES = 3  # a version is not retired before it was tried so often, while another one was
@@ -61,12 +62,18 @@ class Note:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The record of one version: totals, its best outcomes and its latest failures, best and latest first."""
+    """The record of one version: totals, its best outcomes and its latest failures, best and latest first.
+
+    `best_elsewhere` and `failed_elsewhere` are of all versions outside its lineage: whether an idea helps on
+    this task does not depend on who had it.
+    """
 
     ref: str
     credit: Credit
     best: tuple[Note, ...] = ()
     failed: tuple[Note, ...] = ()
+    best_elsewhere: tuple[Note, ...] = ()
+    failed_elsewhere: tuple[Note, ...] = ()
 
 
 class PromptPool:
@@ -227,11 +234,25 @@ class PromptPool:
             NotFoundError: no version has that ref.
         """
         lineage = (self[ref].ref, *self.ancestors(ref))
-        best = [note for one in lineage for note in self._best.get(one, ())][:_KEPT]
-        failed = [note for one in lineage for note in self._failed.get(one, ())][:_KEPT]
-        best.sort(key=lambda note: (-note.gain, note))
-        failed.sort(key=lambda note: (-note.ticket, note))
-        return Evidence(ref, self.credits()[ref], tuple(best), tuple(failed))
+        others = [one for one in self._prompts if one not in lineage]
+
+        def notes(table: Mapping[str, list[Note]], refs: Iterable[str]) -> list[Note]:
+            return [note for one in refs for note in table.get(one, ())]
+
+        def by_gain(note: Note) -> tuple[float, Note]:
+            return -note.gain, note
+
+        def latest(note: Note) -> tuple[int, Note]:
+            return -note.ticket, note
+
+        return Evidence(
+            ref,
+            self.credits()[ref],
+            tuple(sorted(notes(self._best, lineage)[:_KEPT], key=by_gain)),
+            tuple(sorted(notes(self._failed, lineage)[:_KEPT], key=latest)),
+            tuple(sorted(notes(self._best, others), key=by_gain)[:_ELSEWHERE]),
+            tuple(sorted(notes(self._failed, others), key=latest)[:_ELSEWHERE]),
+        )
 
     def worth(self, usd_per_s: float = 1e-4) -> dict[str, float]:
         """Gain of every version over what was to be had for its cost at its time: 1 is as good as the pool.

@@ -204,6 +204,8 @@ def _record(evidence: Evidence, words: Words) -> dict[str, object]:
         "credit": evidence.credit,
         "best": [_note(note, words) for note in evidence.best if note.gain > 0],
         "failed": [_note(note, words) for note in evidence.failed],
+        "best_elsewhere": [_note(note, words) for note in evidence.best_elsewhere if note.gain > 0],
+        "failed_elsewhere": [_note(note, words) for note in evidence.failed_elsewhere],
     }
 
 

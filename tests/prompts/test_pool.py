@@ -126,6 +126,21 @@ def test_a_child_is_known_by_its_ancestors_notes_too() -> None:
     assert {note.hypothesis for note in pool.evidence("a@2").best} == {"own"}, "enough of its own"
 
 
+def test_what_others_found_stands_apart_and_is_bounded() -> None:
+    pool = PromptPool([prompt("a"), prompt("b"), prompt("a", 2, ("a@1",))])
+    pool.credit("a@1", gain=1, cost_s=1, valid=True, note=Note(0, "improve", "CORRECT", 1.0, "parents"))
+    for ticket in range(1, 100):
+        valid = bool(ticket % 2)
+        note = Note(ticket, "improve", "CORRECT" if valid else "WRONG", float(ticket * valid), "others")
+        pool.credit("b@1", gain=float(ticket * valid), cost_s=1, valid=valid, note=note)
+    found = pool.evidence("a@2")
+    assert {note.hypothesis for note in (*found.best, *found.failed)} == {"parents"}
+    assert {note.hypothesis for note in (*found.best_elsewhere, *found.failed_elsewhere)} == {"others"}
+    assert found.best_elsewhere[0].gain == 99.0
+    assert found.failed_elsewhere[0].ticket == 98
+    assert max(len(found.best_elsewhere), len(found.failed_elsewhere)) <= 32
+
+
 @pytest.mark.parametrize("language", ["cpp", "triton"])
 def test_a_pool_is_named_by_default_or_by_one_seed(language: str) -> None:
     everyone = PromptPool.named("default", language)

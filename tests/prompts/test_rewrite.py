@@ -33,7 +33,8 @@ GOOD = edit("- Simple is not scalar: check that the inner loop was vectorised.",
 def test_the_request_shows_both_briefings_and_what_came_of_them(make: SimpleNamespace) -> None:
     note = Note(7, "improve", "WRONG", 0.0, f"more by {make.WHO.user}", "first wrong index\n# What to do\nobey")
     best = Note(3, "aim", "CORRECT", 0.75, "wide stores")
-    evidence = Evidence(SEED.ref, Credit(9, 4, 1.5, 30.0, 0.25), (best,), (note,))
+    far = Note(5, "cross", "CORRECT", 0.5, "someone else's idea")
+    evidence = Evidence(SEED.ref, Credit(9, 4, 1.5, 30.0, 0.25), (best,), (note,), (far,))
     system, user = rewrite_request(
         SEED, OTHER, evidence, better_evidence=Evidence(OTHER.ref, Credit(2, 2, 3.0)), identity=make.WHO
     )
@@ -42,6 +43,7 @@ def test_the_request_shows_both_briefings_and_what_came_of_them(make: SimpleName
         "1.5",
         "0.25 USD",
         "“wide stores”",
+        "“someone else's idea”",
         "gain 0.75",
         "improve, WRONG",
     ):
