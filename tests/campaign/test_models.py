@@ -268,7 +268,7 @@ def test_models_and_generator_share_a_campaign_and_resume(task: Path, tmp_path: 
     steps = itertools.count(8, 8)
     with ModelServer(lambda body: good(kernel(next(steps)))) as server:
         wanted = config(
-            task, server, name="both", emitters=None, budget={"usd": 5.0, "evals": 10}, meta_prompts={"evolve_every": 3}
+            task, server, name="both", emitters=None, budget={"usd": 5.0, "evals": 10}, meta_prompts={"evolve_every": 1}
         )
         result = Campaign.create(wanted, url).run()
         assert result.evaluations == 10

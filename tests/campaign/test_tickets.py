@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from evoforge.campaign import Tickets, elites
-from evoforge.campaign._loop import Loop
+from evoforge.campaign._journey import Journey
 from evoforge.core import Kind, Status
 from evoforge.errors import CampaignLockedError, NotFoundError, ReplyError, UsageError
 from evoforge.evaluation.judge import Judge
@@ -151,7 +151,7 @@ def test_an_answer_whose_judging_was_cut_off_is_taken_up_again(
 
     number = desk.ask("invent")["ticket"]
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(*((type(desk._store), "settle_ticket") if cut == "settling" else (Loop, "_confirm")), die)
+        patch.setattr(*((type(desk._store), "settle_ticket") if cut == "settling" else (Journey, "confirm")), die)
         desk.tell(number, answer)
     assert state(prepared.url, number) == "open"
     path = Path(prepared.url.removeprefix("sqlite:///"))
@@ -159,8 +159,8 @@ def test_an_answer_whose_judging_was_cut_off_is_taken_up_again(
         connection.execute("UPDATE tickets SET expires = '2020-01-01T00:00:00+00:00' WHERE ticket = ?", (number,))
 
     confirmed: list[int] = []
-    confirm = Loop._confirm
-    monkeypatch.setattr(Loop, "_confirm", lambda self, at, *rest: (confirmed.append(at), confirm(self, at, *rest)))
+    confirm = Journey.confirm
+    monkeypatch.setattr(Journey, "confirm", lambda self, at, *rest: (confirmed.append(at), confirm(self, at, *rest)))
     with pytest.raises(UsageError, match="another text"):
         desk.tell(number, prepared.wrong)
     told = desk.tell(number, answer)
