@@ -1,6 +1,5 @@
 // Computes add, pow, mean, rsqrt, mul.
-// Schedule: unroll many, tile 2, prefetch next, during last, math reciprocal, stream:out1 stream,
-//    placement:pow_1 row, stream:out0 stream.
+// Schedule: unroll many, tile 2, stream:out1 stream, stream:out0 stream.
 // evoforge: param UNROLL = 4 in {2, 4, 8}
 // evoforge: param TILE2 = 512 in {32, 64, 128, 256, 512, 1024, 2048}
 // evoforge: param TILE = 128 in {32, 64, 128, 256, 512, 1024, 2048}
@@ -44,8 +43,6 @@ int evo_run(const evo_call* call) {
                     #pragma GCC unroll 8
                     for (int64_t u = 0; u < UNROLL; ++u) {
                         const int64_t at = col + u * evo::lanes, n = evo::part(cols - at, whole);
-                        evo::prefetch(in0 + row * cols + at + cols);
-                        evo::prefetch(in1 + row * cols + at + cols);
                         const evo::vec add = evo::load(in0 + row * cols + at, n) + evo::load(in1 + row * cols + at, n);
                         const evo::vec mul = add * rsqrt;
                         const evo::vec store_out0 = mul * evo::load(cst0 + at, n);
