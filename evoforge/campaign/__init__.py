@@ -2,7 +2,7 @@
 
 from evoforge.campaign._campaign import Campaign
 from evoforge.campaign._events import Event, Observer
-from evoforge.campaign._queries import campaigns, elites, hot_and_cold, lineage, show, status
+from evoforge.campaign._queries import campaigns, elites, hot_and_cold, lineage, report, show, status
 from evoforge.campaign._result import Best, Result
 from evoforge.campaign._single import bench, check_task, evaluate_kernel
 from evoforge.campaign._tickets import Tickets
@@ -22,6 +22,7 @@ __all__ = [
     "evaluate_kernel",
     "hot_and_cold",
     "lineage",
+    "report",
     "show",
     "status",
     "told_before",

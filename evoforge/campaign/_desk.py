@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -65,7 +64,7 @@ class Desk:
         self._send = send
         self._pool = ThreadPoolExecutor(at_once, "evoforge-model")
         self._out: list[_Out] = []
-        self._seen = Counter(asked)
+        self._seen = set(asked)
         self.spent = ""
 
     @property
@@ -103,8 +102,8 @@ class Desk:
         spec, attempt = self._specs[model], 0
         while True:
             request = spec.request(system, user, purpose, attempt=attempt, ticket=ticket, meta_prompt=meta_prompt)
-            if not self._seen[request.prompt_hash]:
-                self._seen[request.prompt_hash] += 1
+            if request.prompt_hash not in self._seen:
+                self._seen.add(request.prompt_hash)
                 return request
             attempt += 1
 

@@ -23,7 +23,7 @@ from evoforge.llm import (
 from evoforge.prompts import Send
 from evoforge.storage import Store, open_store
 
-__all__ = ["check_models", "desk_of", "leaves", "specs_of"]
+__all__ = ["check_models", "desk_of", "leaves", "sent_by", "specs_of"]
 
 
 def check_models(config: CampaignConfig) -> None:
@@ -77,6 +77,11 @@ def leaves(config: CampaignConfig) -> str:
     )
 
 
+def sent_by(config: CampaignConfig) -> Send:
+    """What the campaign lets leave this machine."""
+    return Send(task=config.send.task, kernels=config.send.kernels, hardware=config.send.hardware)
+
+
 def desk_of(name: str, config: CampaignConfig, store: Store, replay: str | None, extend: bool) -> Desk | None:
     """The desk of a campaign; None without models. Earlier calls of this campaign count.
 
@@ -95,9 +100,8 @@ def desk_of(name: str, config: CampaignConfig, store: Store, replay: str | None,
         client = _Replayed(open_store(replay, create=False), LiteLLMClient(specs) if extend else None)
     ledger = Ledger(Caps(usd=budget.usd, tokens=budget.tokens, calls=budget.calls), Totals.of(past))
     metered = Metered(client, specs, ledger, lambda call: store.record_call(name, call))
-    send = Send(task=config.send.task, kernels=config.send.kernels, hardware=config.send.hardware)
     return Desk(
-        metered, specs, tokens=config.meta_prompts.tokens, send=send, at_once=config.workers,
+        metered, specs, tokens=config.meta_prompts.tokens, send=sent_by(config), at_once=config.workers,
         asked=[call.prompt_hash for call in past],
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ from evoforge.archives.descriptor import Descriptor
 from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, Status
 from evoforge.storage import CampaignRow, Store, open_store
 
-__all__ = ["archive_of", "campaigns", "elites", "hot_and_cold", "lineage", "show", "status"]
+__all__ = ["archive_of", "campaigns", "elites", "hot_and_cold", "lineage", "report", "show", "status"]
 
 
 def hot_and_cold(evaluation: Evaluation | None) -> dict[str, float | None]:
@@ -25,6 +25,27 @@ def hot_and_cold(evaluation: Evaluation | None) -> dict[str, float | None]:
         found[f"latency_{heat}_ms"] = at.latency_ms if at else None
         found[f"speedup_{heat}"] = at.speedup() if at else None
     return found
+
+
+def report(evaluation: Evaluation, cell: Cell | None) -> dict[str, Any]:
+    """What people and programs are told of one kernel's verdict."""
+    return {
+        "status": str(evaluation.status),
+        "reason": evaluation.reason,
+        "latency_ms": evaluation.latency_ms,
+        "speedup_eager": evaluation.speedup("eager"),
+        "speedup_compiled": evaluation.speedup("compiled"),
+        "speedup_best_baseline": evaluation.speedup_best_baseline,
+        "roofline_fraction": evaluation.roofline_fraction,
+        **hot_and_cold(evaluation),
+        "cell": cell,
+        "max_error": evaluation.max_error,
+        "flags": list(evaluation.flags),
+        "candidate": evaluation.candidate,
+        "params": dict(evaluation.params),
+        "seconds": dict(evaluation.seconds),
+        "sandbox": evaluation.sandbox,
+    }
 
 
 def archive_of(store: Store, row: CampaignRow) -> tuple[Archive, dict[str, Candidate]]:

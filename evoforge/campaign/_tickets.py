@@ -11,12 +11,13 @@ from evoforge.archives import DISQUALIFYING
 from evoforge.campaign._campaign import Campaign, check_unchanged
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._loop import Loop
+from evoforge.campaign._models import sent_by
 from evoforge.campaign._prepare import prepare
 from evoforge.campaign._state import point
 from evoforge.core import AddStatus, Candidate, Evaluation, Kind, Params, Status
-from evoforge.emitters import MODEL_EMITTERS, Proposal
+from evoforge.emitters import MODEL_EMITTERS, Proposal, inherited_licence
 from evoforge.errors import ReplyError, UsageError
-from evoforge.prompts import Answer, Identity, Prompt, Send, parse_reply, render, scrub_source
+from evoforge.prompts import Answer, Identity, Prompt, parse_reply, render, scrub_source
 from evoforge.storage import TicketRow, open_store
 
 __all__ = ["Tickets"]
@@ -99,14 +100,11 @@ class Tickets:
 
     def _assigned(self, campaign: Campaign, emitter: str | None, hours: float) -> tuple[TicketRow, Prompt]:
         """The next ticket and its text; the same until something in the campaign changes."""
-        from evoforge.evaluation.ceilings import known_ceilings
-
-        loop = campaign.restored(None, known_ceilings(campaign.row.target), campaign.known_setup(), self._narrator)
+        loop = campaign.restored(None, campaign.row.target, campaign.known_setup(), self._narrator)
         number = loop.next_ticket
         assignment, meta_prompt = loop.assign(number, _OUTSIDE, emitter)
         config = campaign.config
-        send = Send(task=config.send.task, kernels=config.send.kernels, hardware=config.send.hardware)
-        prompt = render(assignment.brief, meta_prompt, tokens=config.meta_prompts.tokens, send=send)
+        prompt = render(assignment.brief, meta_prompt, tokens=config.meta_prompts.tokens, send=sent_by(config))
         ticket = TicketRow(
             campaign=self._name,
             ticket=number,
@@ -199,7 +197,6 @@ class Tickets:
         parents = [campaign.store.candidate(parent) for parent in ticket.parents]
         shown = scrub_source(parents[0].source, language, Identity.here()) if parents else None
         answer = _read(text, language, shown)
-        own = Candidate(language, "").licence
         candidate = Candidate(
             language=language,
             source=answer.source,
@@ -207,7 +204,7 @@ class Tickets:
             operator=ticket.operator,
             meta_prompt=ticket.meta_prompt,
             model=_OUTSIDE,
-            licence=next((parent.licence for parent in parents if parent.licence != own), own),
+            licence=inherited_licence(parents),
             notes={"hypothesis": answer.hypothesis, "exemplars": list(ticket.exemplars)},
         )
         _ = candidate.space  # a header that cannot be read is said now, and the ticket stays open

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from evoforge.campaign._models import check_models, leaves, specs_of
+from evoforge.campaign._models import check_models, leaves, sent_by, specs_of
 from evoforge.campaign._setup import Setup
 from evoforge.config import CampaignConfig
 from evoforge.core import Signature, Target, Task
-from evoforge.prompts import Brief, PromptPool, Send, TaskBrief, load_contract, render
+from evoforge.prompts import Brief, PromptPool, TaskBrief, load_contract, render
 
 __all__ = ["told_before", "told_of"]
 
@@ -36,9 +36,8 @@ def told_before(config: CampaignConfig, task: Task, target: Target) -> dict[str,
     shapes = {name: str(values) if values else "as the task says" for name, values in workloads.items()}
     none_yet = Setup(signatures={}, trace_signatures={}, graphs={})
     brief = replace(told_of(task, target, config.language, none_yet), workloads=shapes)
-    send = Send(task=config.send.task, kernels=config.send.kernels, hardware=config.send.hardware)
-    first = PromptPool.default(config.language).active()[0]
-    prompt = render(Brief("invent", brief), first, tokens=config.meta_prompts.tokens, send=send)
+    first = PromptPool.named(config.meta_prompts.pool, config.language).active()[0]
+    prompt = render(Brief("invent", brief), first, tokens=config.meta_prompts.tokens, send=sent_by(config))
     local = sorted({spec.provider for spec in specs_of(config) if spec.local})
     stays = f"nothing leaves this machine: {', '.join(local)} is on it"
     return {"notice": leaves(config) or stays, "system": prompt.system, "user": prompt.user, "later": _LATER}

@@ -11,7 +11,7 @@ from evoforge.cli._options import Inputs, Json, Sets, TargetSpec
 from evoforge.errors import UsageError
 
 if TYPE_CHECKING:
-    from evoforge.core import Cell, Evaluation
+    pass
 
 __all__ = ["evaluate"]
 
@@ -33,7 +33,7 @@ def evaluate(
 
     Is it correct, how fast is it, which cell is it in? Exits 0 if the kernel is correct, else 1.
     """
-    from evoforge.campaign import evaluate_kernel
+    from evoforge.campaign import evaluate_kernel, report
     from evoforge.cli._output import emit, working
     from evoforge.core import Status
     from evoforge.evaluation.tasks import load_task, parse_set
@@ -45,11 +45,11 @@ def evaluate(
     values = dict(_param(word) for word in param or ())
     with working(f"judging {kernel.name} against {loaded.name}"):
         evaluation, cell = evaluate_kernel(kernel, loaded, target, params=values, seed=seed)
-    report = _report(evaluation, cell)
+    found = report(evaluation, cell)
     if as_json:
-        emit(report)
+        emit(found)
     else:
-        _print(report)
+        _print(found)
     return 0 if evaluation.status in (Status.CORRECT, Status.UNMEASURED) else 1
 
 
@@ -59,28 +59,6 @@ def _param(text: str) -> tuple[str, int]:
         return name.strip(), int(value)
     except ValueError:
         raise UsageError(f"expected --param NAME=INTEGER, got {text!r}{'' if equals else ' (no =)'}") from None
-
-
-def _report(evaluation: Evaluation, cell: Cell | None) -> dict[str, Any]:
-    from evoforge.campaign import hot_and_cold
-
-    return {
-        "status": str(evaluation.status),
-        "reason": evaluation.reason,
-        "latency_ms": evaluation.latency_ms,
-        "speedup_eager": evaluation.speedup("eager"),
-        "speedup_compiled": evaluation.speedup("compiled"),
-        "speedup_best_baseline": evaluation.speedup_best_baseline,
-        "roofline_fraction": evaluation.roofline_fraction,
-        **hot_and_cold(evaluation),
-        "cell": cell,
-        "max_error": evaluation.max_error,
-        "flags": list(evaluation.flags),
-        "candidate": evaluation.candidate,
-        "params": dict(evaluation.params),
-        "seconds": dict(evaluation.seconds),
-        "sandbox": evaluation.sandbox,
-    }
 
 
 def _print(report: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from evoforge.emitters._base import AXES, Emitter, Memory, Outcome, Proposal, SearchView, Space
 from evoforge.emitters.aim import AimEmitter
-from evoforge.emitters.assignment import Assignment, ModelEmitter
+from evoforge.emitters.assignment import Assignment, ModelEmitter, inherited_licence
 from evoforge.emitters.bandit import Arm, Bandit, arms_of
 from evoforge.emitters.cross import CrossEmitter
 from evoforge.emitters.improve import ImproveEmitter
@@ -48,6 +48,7 @@ __all__ = [
     "Twin",
     "arms_of",
     "generator_emitters",
+    "inherited_licence",
     "model_emitters",
     "normalised_hash",
 ]

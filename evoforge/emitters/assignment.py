@@ -20,6 +20,7 @@ __all__ = [
     "elite_brief",
     "exemplars",
     "hints",
+    "inherited_licence",
     "levels",
     "pick_elite",
 ]
@@ -67,10 +68,8 @@ class Assignment:
     ) -> Proposal:  # fmt: skip
         """The answer as a candidate.
 
-        It has the licence of the first parent that is not evoforge's own, since it may hold its text.
+        It has the licence that its parents hand down (`inherited_licence`).
         """
-        own = Candidate(self.brief.task.language, "").licence
-        licences = [parent.licence for parent in self.parents if parent.licence != own]
         notes: dict[str, object] = {"hypothesis": answer.hypothesis, "exemplars": list(exemplars)}
         if self.brief.bottleneck:
             notes["bottleneck"] = self.brief.bottleneck
@@ -81,7 +80,7 @@ class Assignment:
             operator=self.brief.operator,
             meta_prompt=meta_prompt,
             model=model,
-            licence=licences[0] if licences else own,
+            licence=inherited_licence(self.parents),
             notes=notes,
         )
         return Proposal(
@@ -112,6 +111,12 @@ class ModelEmitter(Protocol):
 
     def tell(self, outcome: Outcome) -> None:
         """Learns from an outcome of its own; repeated tickets count once."""
+
+
+def inherited_licence(parents: Sequence[Candidate]) -> str:
+    """That of the first parent that is not under evoforge's own, since a child may hold its text."""
+    own = Candidate("", "").licence
+    return next((parent.licence for parent in parents if parent.licence != own), own)
 
 
 def pick_elite(view: SearchView, rng: np.random.Generator, cells: Sequence[Cell] | None = None) -> Cell | None:

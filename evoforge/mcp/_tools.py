@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from evoforge.campaign import Tickets, campaigns, elites, evaluate_kernel, hot_and_cold, show
+from evoforge.campaign import Tickets, campaigns, elites, evaluate_kernel, report, show
 from evoforge.core import Candidate
 from evoforge.errors import UsageError
 from evoforge.evaluation.tasks import build_task
@@ -88,23 +88,7 @@ class Tools:
         loaded = build_task(self._read(task, ".py"), where.stem, where.name, root=str(where.parent))
         self.close()
         evaluation, cell = evaluate_kernel(kernel, loaded, sandbox=self._sandbox)
-        return _plain(
-            {
-                "status": str(evaluation.status),
-                "reason": evaluation.reason,
-                "latency_ms": evaluation.latency_ms,
-                "speedup_eager": evaluation.speedup("eager"),
-                "speedup_compiled": evaluation.speedup("compiled"),
-                "speedup_best_baseline": evaluation.speedup_best_baseline,
-                "roofline_fraction": evaluation.roofline_fraction,
-                **hot_and_cold(evaluation),
-                "cell": cell,
-                "max_error": evaluation.max_error,
-                "flags": list(evaluation.flags),
-                "params": dict(evaluation.params),
-                "sandbox": evaluation.sandbox,
-            }
-        )
+        return _plain(report(evaluation, cell))
 
     def _tickets(self, campaign: str) -> Tickets:
         if self._open is None or self._open[0] != campaign:
