@@ -210,14 +210,32 @@ class Journey:
                 self._duel(ticket, cell, row, rows, _MAX_CONFIRMATIONS if rivals else 1)
 
     def doubt(self) -> None:
-        """Measures the best elite again, some other time: a storm may have struck its baseline all along."""
+        """Measures the best elite again, some other time: a storm may have struck its baseline all along.
+
+        Where it falls, the fastest trial that it had kept out of its cell gets the confirmation it was denied.
+        """
         best = self.state.archive.best()
         if best is not None and not self.clock.stop_reason(self.state.spent):
             at = point(best.candidate, best.params)
             if at not in self._just_confirmed and len(self.state.confirmations[at]) < _MAX_CONFIRMATIONS:
                 self.phase("confirming the best")
                 self._confirm_once(self.state.tickets[best.candidate], at, [])
+                denied = self._denied(best.cell)
+                if denied is not None:
+                    self._confirm_once(self.state.tickets[denied[0]], denied, [])
         self._just_confirmed.clear()
+
+    def _denied(self, cell: Cell) -> Point | None:
+        """The fastest trial of a cell that was never confirmed and would be now, the elite there being what it is."""
+        elite = self.state.archive.get(cell)
+        least = elite.lower if elite is not None else _WORTHLESS
+        points = [
+            at
+            for at, row in self.state.trials.items()
+            if row.status is Status.CORRECT and row.cell == cell and not self.state.confirmations.get(at)
+            if _height(row) > least
+        ]
+        return max(points, key=lambda at: _height(self.state.trials[at]), default=None)
 
     def _duel(self, ticket: int, cell: Cell, row: Evaluation, rows: list[Evaluation], most: int) -> None:
         """Measures the challenger, and both again while their intervals overlap, at most `most` times each."""

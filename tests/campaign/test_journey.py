@@ -41,9 +41,11 @@ class Machine:
         return measured(candidate, self.heights[candidate.source].pop(0), Kind.CONFIRM)
 
 
-@pytest.fixture
-def travelled() -> tuple[Journey, Machine]:
-    machine = Machine({"// calm": [0.5, 0.5, 0.5], "// storm": [1.2, 0.1, 0.1]})
+@pytest.fixture(params=["calm first", "storm first"])
+def travelled(request: pytest.FixtureRequest) -> tuple[Journey, Machine]:
+    """Two candidates of one cell; where the storm comes first it keeps the other from being confirmed."""
+    heights = {"// calm": [0.5, 0.5, 0.5, 0.5], "// storm": [1.2, 0.1, 0.1, 0.1]}
+    machine = Machine(heights if request.param == "calm first" else dict(reversed(heights.items())))
     state = State(None)
     journey = Journey(
         "c", cast(Store, Forgetful()), state, cast(Any, machine), Narrator(None), Clock(None, None), 0, 0, {}
