@@ -20,13 +20,14 @@ settings.load_profile("evoforge")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Builds, headers and ceilings of the tests never mix with the user's.
 
-    Every worker of pytest-xdist has its own cache, but the ceilings are those of the machine.
+    Every worker of pytest-xdist has its own cache, but the ceilings are those of the machine, and
+    what torch.compile has compiled is good for all.
     """
     cache, run = tmp_path_factory.mktemp("cache"), tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        ceilings = run.parent / "ceilings"
-        ceilings.mkdir(exist_ok=True)
-        (cache / "ceilings").symlink_to(ceilings)
+        for shared in ("ceilings", "inductor"):
+            (run.parent / shared).mkdir(exist_ok=True)
+            (cache / shared).symlink_to(run.parent / shared)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EVOFORGE_CACHE", str(cache))
         yield

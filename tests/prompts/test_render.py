@@ -221,7 +221,11 @@ def test_every_language_has_a_contract_whose_example_is_an_answer(language: str)
 def test_the_example_of_the_contract_is_judged_correct(tmp_path: Path) -> None:
     path = tmp_path / "example.cpp"
     path.write_text(parse_reply(load_contract("cpp"), language="cpp").source)
-    command = [sys.executable, "-m", "evoforge", "evaluate", str(path), "--task", str(task_path("add")), "--json"]
+    task = tmp_path / "add.py"  # with nothing to wait for: what is judged is the example
+    task.write_text(
+        task_path("add").read_text() + "\n\ndef refuse(*_, **__):\n    raise RuntimeError\n\n\ntorch.compile = refuse\n"
+    )
+    command = [sys.executable, "-m", "evoforge", "evaluate", str(path), "--task", str(task), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ})
     verdict = json.loads(done.stdout)
     assert verdict["status"] in ("CORRECT", "UNMEASURED"), verdict
