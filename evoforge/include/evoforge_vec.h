@@ -314,6 +314,35 @@ template <class T>
 EVO_INLINE vec gather(const T* p, int64_t stride, int64_t n) {
     return EVO_WHOLE(n) ? gather(p, stride, all) : gather(p, stride, first{n});
 }
+// Lanes i where first + i · step >= 0, and loads of lanes that take part in such a mask; others read as 0.
+EVO_INLINE ivec at_least_0(int64_t first, int64_t step) { return iota() * (int32_t)step + (int32_t)first >= 0; }
+EVO_INLINE vec load(const float* p, int64_t n, ivec mask) {
+#ifdef EVO_AVX512
+    __mmask16 m = _mm512_movepi32_mask((__m512i)mask);
+    return (vec)_mm512_maskz_loadu_ps(EVO_WHOLE(n) ? m : (__mmask16)(m & detail::mask16(n)), p);
+#elif defined(EVO_AVX2)
+    return (vec)_mm256_maskload_ps(p, (__m256i)(EVO_WHOLE(n) ? mask : mask & take(first{n})));
+#else
+    vec v{};
+    for (int64_t i = 0; i < n; ++i)
+        if (mask[i]) v[i] = p[i];
+    return v;
+#endif
+}
+EVO_INLINE vec gather(const float* p, int64_t stride, int64_t n, ivec mask) {
+#ifdef EVO_AVX512
+    __mmask16 m = _mm512_movepi32_mask((__m512i)mask) & detail::mask16(n);
+    return (vec)_mm512_mask_i32gather_ps(_mm512_setzero_ps(), m, (__m512i)(iota() * (int32_t)stride), p, 4);
+#elif defined(EVO_AVX2)
+    __m256i m = (__m256i)(mask & take(first{n}));
+    return (vec)_mm256_mask_i32gather_ps(_mm256_setzero_ps(), p, (__m256i)(iota() * (int32_t)stride), (__m256)m, 4);
+#else
+    vec v{};
+    for (int64_t i = 0; i < n; ++i)
+        if (mask[i]) v[i] = p[i * stride];
+    return v;
+#endif
+}
 // Streams whole vectors where `aligned` says that `p` is, else stores.
 template <class T>
 EVO_INLINE void stream(T* p, vec v, int64_t n, bool aligned) {

@@ -113,9 +113,10 @@ def can_vectorise(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tenso
         return True
     if isinstance(expr, Load):
         access = node.accesses[expr]
-        if access.terms is None or any(lane in axes_of(guard.arg) for guard in expr.guards):
-            return False
+        masked = [guard for guard in expr.guards if lane in axes_of(guard.arg)]
         dtype = tensors[expr.tensor].dtype
+        if access.terms is None or not all(_is_mask(guard) and dtype == "f32" for guard in masked):
+            return False
         return dtype in _FLOATS or (dtype == "bool" and access.step(lane) == 1)
     if isinstance(expr, Op):
         kinds = [expr.dtype, *(_dtype(arg, tensors) for arg in expr.args)]
@@ -207,16 +208,22 @@ def _load(load: Load, ctx: Context) -> Value:
     step = access.step(ctx.lane) if access.terms is not None else None
     vector = ctx.vector and ctx.lane in axes_of(load)
     place = pointer if where == "0" else f"{pointer} + {where}"
+    masks = [guard for guard in load.guards if vector and ctx.lane in axes_of(guard.arg)]
+    lanes = ", ".join(["n", *([" & ".join(_mask(guard, ctx) for guard in masks)] if masks else [])])
     if vector and step == 1:
-        value = Value(f"evo::load({place}, n)", True, dtype)
+        value = Value(f"evo::load({place}, {lanes})", True, dtype)
     elif vector:
-        value = Value(f"evo::gather({place}, {_step_text(access, ctx)}, n)", True, dtype)
+        value = Value(f"evo::gather({place}, {_step_text(access, ctx)}, {lanes})", True, dtype)
     elif ctx.tensors[load.tensor].dtype in ("f16", "bf16") and load.tensor not in ctx.stored_as:
         value = Value(f"float({pointer}[{where}])", False, dtype)
     else:
         value = Value(f"{pointer}[{where}]", False, dtype)
-    if load.guards:
-        condition = " && ".join(_guard(guard, ctx) for guard in load.guards)
+    if masks and load.other != 0:
+        held = " & ".join(_mask(guard, ctx) for guard in masks)
+        value = Value(f"evo::select({held}, {value.text}, evo::broadcast({_literal(load.other, dtype)}))", True, dtype)
+    scalar = [guard for guard in load.guards if guard not in masks]
+    if scalar:
+        condition = " && ".join(_guard(guard, ctx) for guard in scalar)
         other = Value(_literal(load.other, dtype), False, dtype)
         texts = [_as_vector(part) if vector else part.text for part in (value, other)]
         return Value(f"({condition} ? {texts[0]} : {texts[1]})", vector, dtype)
@@ -246,6 +253,16 @@ def _address(load: Load, ctx: Context) -> str:
 def _guard(guard: Guard, ctx: Context) -> str:
     text = affine_text(guard.arg, ctx)
     return f"{text} >= 0" if guard.kind == "ge0" else f"evo::mod<int64_t>({text}, {guard.modulus}) == 0"
+
+
+def _is_mask(guard: Guard) -> bool:
+    return guard.kind == "ge0" and all(isinstance(atom, str) for _, atom in guard.arg.terms)
+
+
+def _mask(guard: Guard, ctx: Context) -> str:
+    """Lanes where a guard holds: it changes by the lane axis' factor from one to the next."""
+    factor = next(c for c, atom in guard.arg.terms if atom == ctx.lane)
+    return f"evo::at_least_0({affine_text(guard.arg, ctx)}, {factor})"
 
 
 def _cast(value: Value, dtype: str) -> Value:

@@ -6,6 +6,7 @@ from evoforge.lowering.cpp_body import in_brackets
 from evoforge.lowering.cpp_chunks import print_chunks
 from evoforge.lowering.cpp_columns import print_columns
 from evoforge.lowering.cpp_sweep import SweepPrinter, powers
+from evoforge.lowering.cpp_tiles import print_tiles
 
 __all__ = ["NestPrinter"]
 
@@ -15,7 +16,9 @@ class NestPrinter(SweepPrinter):
 
     def run(self) -> None:
         self._comment()
-        if self.nest.columns and self.nest.reduces:
+        if self.nest.contraction is not None and self.vector:
+            print_tiles(self)
+        elif self.nest.columns and self.nest.reduces:
             print_columns(self)
         elif self.nest.chunked:
             print_chunks(self)
@@ -33,7 +36,9 @@ class NestPrinter(SweepPrinter):
             words += [self.names.of(n) for n in one.maps if any((o, "row") in one.stores for o in n.outputs)]
             words += [self.names.of(n) for n in one.maps if any(o in self.kernel.plan.memory for o in n.outputs)]
             passes.append(", ".join(dict.fromkeys(words)) or "nothing")
-        if self.nest.columns and self.nest.reduces:
+        if self.nest.contraction is not None and self.vector:
+            kind = "Register blocks"
+        elif self.nest.columns and self.nest.reduces:
             kind = "Columns, a vector at a time"
         elif self.nest.chunked:
             kind = "Rows in chunks"

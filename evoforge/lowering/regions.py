@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from evoforge.errors import UnsupportedError
+from evoforge.lowering.contraction import Contraction, find_contraction
 from evoforge.lowering.domain import Access, Domain, Node
 from evoforge.lowering.schedule import Schedule
 
@@ -51,7 +52,8 @@ class Nest:
     """Passes that share one loop over `rows` (axes, outermost first).
 
     `lane` is the axis that vectors lie along; `columns` says that it is one of the rows' axes, so that
-    every vector lane is a row of its own and the inner axes run serially.
+    every vector lane is a row of its own and the inner axes run serially. `contraction` is set where
+    the schedule wants sums of products cut into register blocks, with the operands that `packed` names.
     """
 
     rows: tuple[str, ...]
@@ -59,6 +61,9 @@ class Nest:
     lane: str = ""
     columns: bool = False
     chunked: bool = False
+    region: int = 0
+    contraction: Contraction | None = None
+    packed: str = ""
 
     @property
     def reduces(self) -> bool:
@@ -72,6 +77,7 @@ class Plan:
     nests: list[Nest]
     memory: list[str]
     buffers: list[str]
+    threads: int
 
 
 def aligned(access: Access, producer: Node) -> bool:
@@ -199,7 +205,15 @@ class _Planner:
         for nest in self.nests:
             self._drop_unread(nest)
             _orient(self.domain, nest)
-        return Plan(self.nests, self.memory, self.buffers)
+            self._contract(nest)
+        return Plan(self.nests, self.memory, self.buffers, self.threads)
+
+    def _contract(self, nest: Nest) -> None:
+        how = self.schedule.contract.get(str(nest.region), "rows")
+        found = find_contraction(self.domain, nest) if how != "rows" and self.schedule.vector else None
+        if found is not None:
+            nest.contraction, nest.packed = found, how
+            nest.lane, nest.columns = found.lane, True
 
     def _drop_unread(self, nest: Nest) -> None:
         """Row buffers that no later pass of their nest reads are not kept."""
@@ -230,7 +244,7 @@ class _Planner:
                 groups.append([])
             groups[-1].append(boundary)
         for position, group in enumerate(groups):
-            nest = Nest(rows, [Pass() for _ in group])
+            nest = Nest(rows, [Pass() for _ in group], region=number)
             self.nests.append(nest)
             for offset, level in enumerate(group):
                 here = [n for n in nodes if levels[n.name] == level and not self._row_level(n, rows, has_reduce)]

@@ -10,6 +10,9 @@ declared in the rendered source and tuned there.
     rows          one | block           rows per task (parameter ROW_BLOCK)
     omp           static | dynamic      distribution of tasks to threads
     reduction     direct | chunks       whole rows, or chunks in parallel that are combined (CHUNK)
+    contract:R    rows | block | pack | both
+                  sums of products of region R: one output at a time, or register blocks, with the
+                  wide operand, or both, packed (TILE_ROWS, TILE_VECTORS, DEPTH, BANDS)
     math          exact | reciprocal    x / row value, or x · (1 / row value)
     prefetch      none | ahead | next | spread
                   of the same row at a distance (AHEAD); of the next row, in one pass or spread
@@ -38,6 +41,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "rows": ("one", "block"),
     "omp": ("static", "dynamic"),
     "reduction": ("direct", "chunks"),
+    "contract": ("rows", "block", "pack", "both"),
     "math": ("exact", "reciprocal"),
     "prefetch": ("none", "ahead", "next", "spread"),
     "during": ("first", "middle", "last"),
@@ -70,6 +74,7 @@ class Schedule:
     stream: Mapping[str, bool] = field(default_factory=dict)
     placement: Mapping[str, str] = field(default_factory=dict)
     split: Mapping[str, str] = field(default_factory=dict)
+    contract: Mapping[str, str] = field(default_factory=dict)
     rewrites: tuple[str, ...] = ()
 
     @classmethod
@@ -105,5 +110,6 @@ class Schedule:
             stream={name: value == "stream" for name, value in keyed("stream").items()},
             placement=keyed("placement"),
             split=keyed("split"),
+            contract=keyed("contract"),
             rewrites=tuple(sorted(name for name, value in keyed("rewrite").items() if value == "on")),
         )

@@ -16,6 +16,7 @@ import numpy as np
 from evoforge.core import Cell, Params, Strategy
 from evoforge.errors import UnsupportedError
 from evoforge.lowering import rewrites
+from evoforge.lowering.contraction import find_contraction
 from evoforge.lowering.cpp import Kernel, print_kernel
 from evoforge.lowering.domain import Domain, build_domain
 from evoforge.lowering.implied import implied_cell
@@ -30,7 +31,7 @@ Genome = dict[str, Any]
 _AXES = ("tiling", "memory", "fusion")
 _LIKELY = {
     "vector": (0.85, 0.15), "unroll": (0.4, 0.6), "tile": (0.5, 0.25, 0.15, 0.1), "rows": (0.75, 0.25),
-    "omp": (0.85, 0.15), "reduction": (0.85, 0.15), "math": (0.5, 0.5), "prefetch": (0.35, 0.2, 0.25, 0.2),
+    "omp": (0.85, 0.15), "reduction": (0.85, 0.15), "contract": (0.1, 0.25, 0.35, 0.3), "math": (0.5, 0.5), "prefetch": (0.35, 0.2, 0.25, 0.2),
     "during": (0.3, 0.35, 0.35), "stream": (0.45, 0.55), "placement": (0.45, 0.35, 0.2), "split": (0.8, 0.2),
     "rewrite": (0.6, 0.4),
 }  # fmt: skip
@@ -93,6 +94,9 @@ class ScheduleSpace:
         if reduces:
             found["reduction"] = CHOICES["reduction"]
             found["math"] = CHOICES["math"]
+        for nest in make_plan(domain, Schedule(), self.threads).nests:
+            if find_contraction(domain, nest) is not None:
+                found[f"contract:{nest.region}"] = CHOICES["contract"]
         grouped = regions(domain)
         for number, nodes in enumerate(grouped):
             has_reduce = any(node.kind == "reduce" for node in nodes)
@@ -118,7 +122,7 @@ class ScheduleSpace:
 
     def default(self, rng: np.random.Generator) -> Genome:
         """The first kernel of a campaign: vectors, several at a time, everything fused."""
-        return self._tidy({"unroll": "many"})
+        return self._tidy({"unroll": "many", **dict.fromkeys(self._keys("contract"), "pack")})
 
     def sample(self, rng: np.random.Generator, strategy: Strategy) -> Genome:
         """A random genome; stressed cells are more likely."""

@@ -1,0 +1,305 @@
+"""Contractions in register blocks: TILE_ROWS rows by TILE_VECTORS vectors of accumulators.
+
+Blocks at a ragged end start earlier instead of being cut, so that every block is whole: rows that two
+blocks share are computed twice, to the same bits. Long sums are cut into pieces of DEPTH, which are added up
+in order, so that they stay accurate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from evoforge.lowering.cpp_body import ctype_of, in_brackets
+from evoforge.lowering.cpp_expr import Context, Value, print_expr
+from evoforge.lowering.cpp_layout import Loop, Sweep
+from evoforge.lowering.domain import Node
+from evoforge.lowering.index import names as axes_of
+from evoforge.lowering.ir import Expr, loads
+
+if TYPE_CHECKING:
+    from evoforge.lowering.cpp_sweep import SweepPrinter
+
+__all__ = ["print_tiles"]
+
+_LONG = 512
+"""Sums longer than this are cut."""
+_WIDTH = "(TILE_VECTORS * evo::lanes)"
+
+
+def print_tiles(printer: SweepPrinter) -> None:
+    _Tiles(printer).run()
+
+
+class _Tiles:
+    def __init__(self, printer: SweepPrinter) -> None:
+        assert printer.nest.contraction is not None
+        self.p, self.found = printer, printer.nest.contraction
+        self.one = printer.nest.passes[0]
+        self.lane = replace(printer.lane_loop(printer.lane_group), var="at")
+        walks = [loop for loop in printer.rows if set(loop.group) <= self.found.block]
+        self.block = max(walks, key=lambda loop: loop.extent)
+        self.outer = [loop for loop in printer.rows if loop is not self.block]
+        self.inner = printer.inner_loops(self.one)
+        self.length = printer.domain.numel(self.found.products[0].node.reduction).first
+        self.narrows: dict[Expr, tuple[Node, str]] = {}
+        self.wides: dict[Expr, tuple[Node, str]] = {}
+        for product in self.found.products:
+            self.narrows.setdefault(product.narrow, (product.node, ""))
+            self.wides.setdefault(product.wide, (product.node, ""))
+
+    def run(self) -> None:
+        p = self.p
+        self.parameters()
+        self.steps = in_brackets(p.names.text(p.domain.numel(self.found.products[0].node.reduction)) or "1")
+        packs_narrow, packs_wide = p.nest.packed == "both", p.nest.packed in ("pack", "both")
+        if packs_narrow:
+            self.pack_narrow()
+        heads = [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in self.outer]
+        heads.append(f"for (int64_t col = 0; col < {self.lane.size}; col += {_WIDTH[1:-1]})")
+        tiles = f"(({self.block.size} + TILE_ROWS - 1) / TILE_ROWS)"
+        if packs_wide:
+            heads.append("for (int64_t band = 0; band < BANDS; ++band)")
+            p.pragma(len(heads))
+            with p.loops(heads):
+                self.pack_wide()
+                p.w(f"const int64_t first = {tiles} * band / BANDS * TILE_ROWS;")
+                p.w(f"const int64_t last = evo::min({tiles} * (band + 1) / BANDS * TILE_ROWS, {self.block.size});")
+                with p.loops(["for (int64_t tile = first; tile < last; tile += TILE_ROWS)"]):
+                    self.tile(packs_narrow, packs_wide)
+        else:
+            heads.append(f"for (int64_t tile = 0; tile < {self.block.size}; tile += TILE_ROWS)")
+            p.pragma(len(heads))
+            with p.loops(heads):
+                self.tile(packs_narrow, packs_wide)
+
+    def parameters(self) -> None:
+        kernel, lanes = self.p.kernel, self.p.lanes
+        registers = {16: 28, 8: 12}.get(lanes, 12) // len(self.found.products)
+        rows = tuple(c for c in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14) if c <= self.block.extent) or (1,)
+        vectors = tuple(c for c in (1, 2, 3, 4) if (c - 1) * lanes < self.lane.extent) or (1,)
+        best = max(
+            ((r, v) for r in rows for v in vectors if r * v <= registers),
+            key=lambda rv: (rv[0] * rv[1] / (rv[0] + rv[1]), -abs(rv[0] - 8)),
+            default=(rows[0], vectors[0]),
+        )
+        kernel.parameter("TILE_ROWS", rows, best[0])
+        kernel.parameter("TILE_VECTORS", vectors, best[1])
+        kernel.require(f"TILE_ROWS * TILE_VECTORS <= {registers}")
+        if self.cut:
+            first = self.inner[0].extent if self.p.nest.packed != "both" else self.length
+            choices = tuple(max(1, c * first // self.length) for c in (256, 512, 1024, 2048) if c < self.length)
+            choices = tuple(sorted(set(choices)))
+            kernel.parameter("DEPTH", choices, choices[min(1, len(choices) - 1)])
+        if self.p.nest.packed in ("pack", "both"):
+            tasks = -(-self.lane.extent // (best[1] * lanes))
+            for loop in self.outer:
+                tasks *= loop.extent
+            least = next((b for b in (1, 2, 4) if tasks * b >= 4 * self.p.kernel.plan.threads), 8)
+            kernel.parameter("BANDS", (1, 2, 4, 8), least)
+
+    @property
+    def cut(self) -> bool:
+        return self.length > _LONG and bool(self.inner)
+
+    # contexts
+
+    def context(self, loops: Sequence[Loop], vector: bool) -> Context:
+        ctx = self.p.context(loops, vector, self.one)
+        ctx.vector, ctx.lane, ctx.lane_text = vector, self.lane.group[-1], self.lane.var
+        ctx.known = dict(self.p.known)
+        return ctx
+
+    def of_block(self) -> Loop:
+        return replace(self.block, var=f"({self.block.var} + r)")
+
+    def values(self, exprs: dict[Expr, tuple[Node, str]], ctx: Context, wide: bool) -> list[Value]:
+        """The operands' values, behind the maps that they read."""
+        wanted: set[str] = set()
+        for expr in exprs:
+            wanted |= {load.tensor for load in loads(expr)}
+        needed: list[Node] = []
+        for node in reversed([*self.one.heads, *self.one.maps]):
+            if wanted & set(node.outputs):
+                needed.insert(0, node)
+                wanted |= {access.tensor for access in node.reads()}
+        kept, self.p.known = self.p.known, ctx.known
+        for node in needed:
+            self.p.let(node, ctx)
+        self.p.known = kept
+        found = []
+        for expr, (node, _) in exprs.items():
+            ctx.node = node
+            found.append(print_expr(expr, ctx))
+        return found
+
+    # packing
+
+    def reduction_heads(self) -> list[str]:
+        return [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in self.inner]
+
+    def flat(self) -> str:
+        """The position in the reduction, from the loops over it."""
+        vars_of = {loop.group: loop.var for loop in self.inner}
+        return in_brackets(self.p.offset(self.p.position(self.found.products[0].node), vars_of))
+
+    def real(self, axes: Sequence[str]) -> str:
+        """A product of sizes for the workspace, where names of sizes are not known yet."""
+        return " * ".join(self.p.domain.shapes[a].factors[0] for a in axes) or "1"
+
+    def pack_narrow(self) -> None:
+        p = self.p
+        outer = [o for o in self.outer if any(set(o.group) & axes_of(expr) for expr in self.narrows)]
+        real = self.real(self.block.group)
+        tiles = f"((({real}) + TILE_ROWS - 1) / TILE_ROWS)"
+        reduction = self.real(self.found.products[0].node.reduction)
+        for expr, (node, _) in self.narrows.items():
+            name = p.names.fresh(f"{p.names.of(node)}_left")
+            count = " * ".join([*(self.real(o.group) for o in outer), tiles, "TILE_ROWS", reduction])
+            p.kernel.piece(name, "float", count, "the narrow operand, a block of rows at a time")
+            self.narrows[expr] = (node, name)
+        p.w("// The narrow operand: the rows of a block side by side.")
+        heads = [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in outer]
+        heads.append(f"for (int64_t tile = 0; tile < {self.block.size}; tile += TILE_ROWS)")
+        p.pragma(len(heads))
+        with p.loops(heads):
+            p.w(f"const int64_t {self.block.var} = evo::min(tile, {self.block.size} - TILE_ROWS);")
+            for _, name in self.narrows.values():
+                p.w(f"float* {name}_tile = {name} + {self.left(outer)};")
+            with p.loops([*self.reduction_heads(), "for (int64_t r = 0; r < TILE_ROWS; ++r)"]):
+                ctx = self.context([*outer, self.of_block(), *self.inner], False)
+                for (_, name), value in zip(self.narrows.values(), self.values(self.narrows, ctx, False), strict=True):
+                    p.w(f"{name}_tile[{self.flat()} * TILE_ROWS + r] = {value.text};")
+        p.w("")
+        self.left_outer = outer
+
+    def left(self, outer: Sequence[Loop]) -> str:
+        """Where the packed rows of a block start."""
+        text = ""
+        for loop in outer:
+            text = f"{loop.var}" if not text else f"({text} * {loop.size} + {loop.var})"
+        blocks = f"(({self.block.size} + TILE_ROWS - 1) / TILE_ROWS)"
+        return f"({text} * {blocks} + tile / TILE_ROWS) * TILE_ROWS * {self.steps}" if text else f"tile * {self.steps}"
+
+    def pack_wide(self) -> None:
+        p = self.p
+        reduction = self.real(self.found.products[0].node.reduction)
+        for expr, (node, _) in self.wides.items():
+            name = p.names.fresh(f"{p.names.of(node)}_panel")
+            p.kernel.piece(f"{name}s", "float", f"call->threads * {reduction} * {_WIDTH}", "a panel of columns per thread")
+            self.wides[expr] = (node, name)
+            p.w(f"float* {name} = {name}s + evo::omp_get_thread_num() * {self.steps} * {_WIDTH};")
+        with p.loops([*self.reduction_heads(), *self.vector_heads()]):
+            self.position()
+            ctx = self.context([*self.outer, *self.inner, self.lane], True)
+            for (_, name), value in zip(self.wides.values(), self.values(self.wides, ctx, True), strict=True):
+                p.w(f"evo::store({name} + {self.flat()} * {_WIDTH} + u * evo::lanes, {value.text}, evo::all);")
+
+    # blocks
+
+    def vector_heads(self) -> list[str]:
+        return ["#pragma GCC unroll 8", "for (int64_t u = 0; u < TILE_VECTORS; ++u)"]
+
+    def row_heads(self) -> list[str]:
+        return ["#pragma GCC unroll 16", "for (int64_t r = 0; r < TILE_ROWS; ++r)"]
+
+    def position(self) -> None:
+        whole = self.p.kernel.flag("whole", f"{self.lane.size} % {_WIDTH} == 0")
+        self.p.w(
+            f"const int64_t at = col + u * evo::lanes, n = evo::part({self.lane.size} - at, {whole});"
+        )
+
+    def tile(self, packs_narrow: bool, packs_wide: bool) -> None:
+        p = self.p
+        p.w(f"const int64_t {self.block.var} = evo::min(tile, {self.block.size} - TILE_ROWS);")
+        if packs_narrow:
+            for _, name in self.narrows.values():
+                p.w(f"const float* {name}_tile = {name} + {self.left(self.left_outer)};")
+        totals = {n.node.name: p.names.of(n.node) + "_tile" for n in self.found.products}
+        parts = {n.node.name: p.names.of(n.node) + "_acc" for n in self.found.products}
+        heads = self.depth_heads(packs_narrow)
+        for name in totals.values():
+            p.w(f"evo::vec {name}[TILE_ROWS][TILE_VECTORS]{' = {}' if self.cut else ''};")
+        # `parts` are indexed by constants alone, once loops are unrolled: they live in registers.
+        with p.loops(heads[:1] if self.cut else []):
+            for name in parts.values():
+                p.w(f"evo::vec {name}[TILE_ROWS][TILE_VECTORS] = {{}};")
+            self.products(heads[1:] if self.cut else heads, parts, packs_narrow, packs_wide)
+            with p.loops([*self.row_heads(), *self.vector_heads()]):
+                for name, total in totals.items():
+                    p.w(f"{total}[r][u] {'+' if self.cut else ''}= {parts[name]}[r][u];")
+        self.epilogue(totals)
+
+    def depth_heads(self, flat: bool) -> list[str]:
+        if flat:
+            heads = [f"for (int64_t k = 0; k < {self.steps}; ++k)"]
+            var, size = "k", self.steps
+        else:
+            heads = self.reduction_heads()
+            var, size = (self.inner[0].var, self.inner[0].size) if self.inner else ("", "")
+        if not self.cut:
+            return heads
+        inside = f"for (int64_t {var} = depth; {var} < evo::min(depth + DEPTH, {size}); ++{var})"
+        return [f"for (int64_t depth = 0; depth < {size}; depth += DEPTH)", inside, *heads[1:]]
+
+    def products(self, heads: list[str], names: dict[str, str], packs_narrow: bool, packs_wide: bool) -> None:
+        p = self.p
+        sweep = Sweep(self.one, True, [self.chain()], True)
+        p.kernel.sweeps.append(sweep)
+        with p.loops(heads):
+            vectors = []
+            for number in range(len(self.wides)):
+                vectors.append(p.names.fresh(f"wide_{number}" if len(self.wides) > 1 else "wide"))
+                p.w(f"evo::vec {vectors[-1]}[TILE_VECTORS];")
+            with p.loops(self.vector_heads()):
+                if packs_wide:
+                    where = "k" if packs_narrow else self.flat()
+                    for name, (_, panel) in zip(vectors, self.wides.values(), strict=True):
+                        p.w(f"{name}[u] = evo::load({panel} + {where} * {_WIDTH} + u * evo::lanes, evo::all);")
+                else:
+                    self.position()
+                    ctx = self.context([*self.outer, *self.inner, self.lane], True)
+                    for name, value in zip(vectors, self.values(self.wides, ctx, True), strict=True):
+                        p.w(f"{name}[u] = {value.text};")
+            with p.loops(self.row_heads()):
+                scalars = []
+                if packs_narrow:
+                    texts = [f"{name}_tile[k * TILE_ROWS + r]" for _, name in self.narrows.values()]
+                else:
+                    ctx = self.context([*self.outer, self.of_block(), *self.inner], False)
+                    texts = [value.text for value in self.values(self.narrows, ctx, False)]
+                for number, text in enumerate(texts):
+                    scalars.append(p.names.fresh(f"narrow_{number}" if len(texts) > 1 else "narrow"))
+                    p.w(f"const float {scalars[-1]} = {text};")
+                with p.loops(self.vector_heads()):
+                    for product in self.found.products:
+                        a = scalars[list(self.narrows).index(product.narrow)]
+                        b = vectors[list(self.wides).index(product.wide)]
+                        p.w(f"{names[product.node.name]}[r][u] += {a} * {b}[u];")
+
+    def chain(self) -> list[tuple[int | str, int | str]]:
+        return [(self.block.extent, "TILE_ROWS"), ("TILE_ROWS", 1)]
+
+    def epilogue(self, names: dict[str, str]) -> None:
+        p = self.p
+        outside = dict(p.known)
+        with p.loops([head for head in (*self.row_heads(), *self.vector_heads()) if not head.startswith("#")]):
+            self.position()
+            for product in self.found.products:
+                p.known_results(product.node, [f"{names[product.node.name]}[r][u]"], "f32", True)
+            ctx = self.context([*self.outer, self.of_block(), self.lane], True)
+            ctx.known = p.known
+            for node in self.one.row_maps:
+                p.let(node, ctx)
+            for tensor in self.one.row_stores:
+                self.store(tensor, ctx)
+        p.known.clear()
+        p.known.update(outside)
+
+    def store(self, tensor: str, ctx: Context) -> None:
+        p = self.p
+        value, access = p.known[tensor], p.written(tensor)
+        text = value.text if value.vector else f"evo::broadcast({value.text})"
+        place = f"{p.pointer(tensor)} + {ctx.offset(access)}"
+        p.w(f"evo::store({place}, {text}, n);")
