@@ -343,6 +343,22 @@ EVO_INLINE vec gather(const float* p, int64_t stride, int64_t n, ivec mask) {
     return v;
 #endif
 }
+// Lane i reads p[(first + i) / by] where that is whole and the mask holds; others read as 0.
+EVO_INLINE vec load_quotients(const float* p, int64_t first, int64_t by, int64_t n, ivec mask) {
+    vec v{};
+    const int64_t start = ((-first) % by + by) % by;  // the first lane that is whole
+#ifdef EVO_AVX512
+    __mmask16 m = _mm512_movepi32_mask((__m512i)mask) & detail::mask16(n);
+    uint32_t whole = 0;
+    for (int64_t i = start; i < lanes; i += by) whole |= 1u << i;
+    m &= (__mmask16)whole;
+    if (m) v = (vec)_mm512_maskz_expandloadu_ps(m, p + (first + __builtin_ctz(m)) / by);
+#else
+    for (int64_t i = start; i < n; i += by)
+        if (mask[i]) v[i] = p[(first + i) / by];
+#endif
+    return v;
+}
 // Streams whole vectors where `aligned` says that `p` is, else stores.
 template <class T>
 EVO_INLINE void stream(T* p, vec v, int64_t n, bool aligned) {

@@ -65,7 +65,7 @@ def find_contraction(domain: Domain, nest: Nest) -> Contraction | None:
 
 
 def _product(domain: Domain, node: Node, lane: str) -> Product | None:
-    if node.monoid != "sum" or dtype_of(node.body, domain.tensors) != "f32":
+    if node.kind != "reduce" or node.monoid != "sum" or dtype_of(node.body, domain.tensors) != "f32":
         return None
     factors = _factors(node.body)
     wide = [factor for factor in factors if lane in axes_of(factor)]

@@ -8,12 +8,14 @@ round nothing (the reference is computed in float as well).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evoforge.errors import UnsupportedError
 from evoforge.lowering.domain import Access, Node
+from evoforge.lowering.index import add, const, scale
 from evoforge.lowering.index import names as axes_of
 from evoforge.lowering.ir import (
     Affine,
@@ -30,7 +32,7 @@ from evoforge.lowering.ir import (
     Where,
 )  # fmt: skip
 
-__all__ = ["CTYPES", "Context", "Value", "affine_text", "can_vectorise", "computed", "print_expr"]
+__all__ = ["CTYPES", "Context", "Value", "affine_text", "can_vectorise", "computed", "guards_text", "print_expr"]
 
 CTYPES = {
     "f32": "float", "f64": "double", "f16": "evo::f16", "bf16": "evo::bf16", "i8": "int8_t", "u8": "uint8_t",
@@ -65,7 +67,7 @@ class Context:
 
     `load` prints an access to memory as a pointer expression; `known` holds tensors that are values
     already; `axes` gives the text of an axis (an axis that is missing was collapsed into another);
-    `invert` names values whose reciprocal is at hand.
+    `invert` names values whose reciprocal is at hand; `given` guards are known to hold.
     """
 
     vector: bool
@@ -80,6 +82,7 @@ class Context:
     reciprocals: dict[str, str] = field(default_factory=dict)
     shared: dict[tuple[str, str], Value] = field(default_factory=dict)
     stored_as: Mapping[str, str] = field(default_factory=dict)
+    given: tuple[Guard, ...] = ()
 
 
 def affine_text(index: Affine, ctx: Context) -> str:
@@ -115,9 +118,13 @@ def can_vectorise(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tenso
         access = node.accesses[expr]
         masked = [guard for guard in expr.guards if lane in axes_of(guard.arg)]
         dtype = tensors[expr.tensor].dtype
-        if access.terms is None or not all(_is_mask(guard) and dtype == "f32" for guard in masked):
+        if access.terms is None:
+            return _phase(expr, lane, tensors) is not None
+        if not all(_is_mask(guard) and dtype == "f32" for guard in masked):
             return False
         return dtype in _FLOATS or (dtype == "bool" and access.step(lane) == 1)
+    if isinstance(expr, Op) and _difference(expr) is not None:
+        return True
     if isinstance(expr, Op):
         kinds = [expr.dtype, *(_dtype(arg, tensors) for arg in expr.args)]
         return all(k in (*_FLOATS, "bool") for k in kinds) and all(
@@ -208,6 +215,9 @@ def _load(load: Load, ctx: Context) -> Value:
     step = access.step(ctx.lane) if access.terms is not None else None
     vector = ctx.vector and ctx.lane in axes_of(load)
     place = pointer if where == "0" else f"{pointer} + {where}"
+    phase = _phase(load, ctx.lane, ctx.tensors) if vector and access.terms is None else None
+    if phase is not None:
+        return _phase_load(load, phase, ctx)
     masks = [guard for guard in load.guards if vector and ctx.lane in axes_of(guard.arg)]
     lanes = ", ".join(["n", *([" & ".join(_mask(guard, ctx) for guard in masks)] if masks else [])])
     if vector and step == 1:
@@ -221,9 +231,9 @@ def _load(load: Load, ctx: Context) -> Value:
     if masks and load.other != 0:
         held = " & ".join(_mask(guard, ctx) for guard in masks)
         value = Value(f"evo::select({held}, {value.text}, evo::broadcast({_literal(load.other, dtype)}))", True, dtype)
-    scalar = [guard for guard in load.guards if guard not in masks]
+    scalar = [guard for guard in load.guards if guard not in masks and guard not in ctx.given]
     if scalar:
-        condition = " && ".join(_guard(guard, ctx) for guard in scalar)
+        condition = guards_text(scalar, ctx)
         other = Value(_literal(load.other, dtype), False, dtype)
         texts = [_as_vector(part) if vector else part.text for part in (value, other)]
         return Value(f"({condition} ? {texts[0]} : {texts[1]})", vector, dtype)
@@ -232,12 +242,8 @@ def _load(load: Load, ctx: Context) -> Value:
 
 def _step_text(access: Access, ctx: Context) -> str:
     size = dict(access.terms or ())[ctx.lane]
-    return (
-        ctx.offset(Access(access.tensor, ((ctx.lane, size),), 0))
-        .replace(ctx.lane_text, "1")
-        .replace("1 * ", "")
-        .replace(" * 1", "")
-    )
+    text = ctx.offset(Access(access.tensor, ((ctx.lane, size),), 0))
+    return re.sub(rf"\b{ctx.lane_text}( \* |$)", "", text) or "1"
 
 
 def _address(load: Load, ctx: Context) -> str:
@@ -248,6 +254,11 @@ def _address(load: Load, ctx: Context) -> str:
         if text != "0":
             parts.append(text if step == 1 else f"({text}) * {step}")
     return " + ".join(parts) or "0"
+
+
+def guards_text(guards: Sequence[Guard], ctx: Context) -> str:
+    """Whether all of `guards` hold; none of them is about the lane axis."""
+    return " && ".join(_guard(guard, ctx) for guard in guards)
 
 
 def _guard(guard: Guard, ctx: Context) -> str:
@@ -263,6 +274,69 @@ def _mask(guard: Guard, ctx: Context) -> str:
     """Lanes where a guard holds: it changes by the lane axis' factor from one to the next."""
     factor = next(c for c, atom in guard.arg.terms if atom == ctx.lane)
     return f"evo::at_least_0({affine_text(guard.arg, ctx)}, {factor})"
+
+
+def _difference(op: Op) -> Affine | None:
+    """The first minus the second of two positions that are compared; None where that is not linear."""
+    sides = []
+    for arg in op.args:
+        if isinstance(arg, Position):
+            sides.append(arg.index)
+        elif isinstance(arg, Const) and isinstance(arg.value, int):
+            sides.append(const(arg.value))
+    if op.name not in _COMPARISONS or len(sides) != 2 or all(isinstance(arg, Const) for arg in op.args):
+        return None
+    gap = add(sides[0], scale(sides[1], -1))
+    return gap if all(isinstance(atom, str) for _, atom in gap.terms) else None
+
+
+def _compared(name: str, gap: Affine, ctx: Context) -> str:
+    def holds(index: Affine) -> str:
+        factor = next((c for c, atom in index.terms if atom == ctx.lane), 0)
+        return f"evo::at_least_0({affine_text(index, ctx)}, {factor})"
+
+    least, most = holds(gap), holds(scale(gap, -1))
+    if name in ("eq", "ne"):
+        return f"{'' if name == 'eq' else '~'}({least} & {most})"
+    return {"ge": least, "le": most, "gt": f"~{most}", "lt": f"~{least}"}[name]
+
+
+def _phase(load: Load, lane: str, tensors: Mapping[str, Tensor]) -> FloorDiv | None:
+    """The quotient by which neighbours along `lane` read consecutive elements, where it is whole.
+
+    A transposed convolution's read: element (at + c) / s where s divides it, nothing elsewhere.
+    """
+    found = [
+        (dim, factor, atom)
+        for dim, index in enumerate(load.index)
+        for factor, atom in index.terms
+        if lane in axes_of(Affine(((factor, atom),)))
+    ]
+    if len(found) != 1 or tensors[load.tensor].dtype != "f32" or load.other != 0:
+        return None
+    (dim, factor, atom), guards = found[0], [guard for guard in load.guards if lane in axes_of(guard.arg)]
+    whole = [guard for guard in guards if guard.kind == "divides"]
+    unit = factor == 1 and tensors[load.tensor].stride[dim] == 1
+    if not (isinstance(atom, FloorDiv) and unit and (1, lane) in atom.arg.terms and len(whole) == 1):
+        return None
+    if whole[0].arg != atom.arg or whole[0].modulus != atom.by or not all(_is_mask(g) for g in guards if g is not whole[0]):
+        return None
+    return atom if all(isinstance(a, str) for _, a in atom.arg.terms) else None
+
+
+def _phase_load(load: Load, phase: FloorDiv, ctx: Context) -> Value:
+    rest = replace(
+        load, index=tuple(Affine(tuple((c, a) for c, a in i.terms if a != phase), i.const) for i in load.index)
+    )
+    where = _address(rest, ctx)
+    place = ctx.pointers[load.tensor] if where == "0" else f"{ctx.pointers[load.tensor]} + {where}"
+    masks = [g for g in load.guards if ctx.lane in axes_of(g.arg) and g.kind == "ge0"]
+    held = " & ".join(_mask(guard, ctx) for guard in masks) or "evo::take({evo::lanes})"
+    text = f"evo::load_quotients({place}, {affine_text(phase.arg, ctx)}, {phase.by}, n, {held})"
+    scalar = [guard for guard in load.guards if ctx.lane not in axes_of(guard.arg) and guard not in ctx.given]
+    if scalar:
+        text = f"({guards_text(scalar, ctx)} ? {text} : evo::vec{{}})"
+    return Value(text, True, "f32")
 
 
 def _cast(value: Value, dtype: str) -> Value:
@@ -290,6 +364,8 @@ def _operation(op: Op, ctx: Context) -> Value:
         if short and (computed(op.dtype) in ("f32", "f64") or short in ("square", "cube")):
             value = print_expr(op.args[0], ctx)
             return Value(f"evo::{short}({value.text})", value.vector, computed(op.dtype))
+    if ctx.vector and ctx.lane in axes_of(op) and (gap := _difference(op)) is not None:
+        return Value(_compared(op.name, gap, ctx), True, "bool", False)
     args = [print_expr(arg, ctx) for arg in op.args]
     vector = any(arg.vector for arg in args)
     dtype = "bool" if op.name in (*_COMPARISONS, "isnan", "isinf") else computed(op.dtype)

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Layout", "Loop", "Sweep"]
 
-_OUTER = (("row", "rows"), ("batch", "batches"), ("group", "groups"), ("part", "parts"), ("slab", "slabs"))
-_INNER = (("line", "lines"), ("plane", "planes"), ("volume", "volumes"))
+_OUTER = (
+    ("row", "rows"), ("batch", "batches"), ("group", "groups"), ("part", "parts"), ("slab", "slabs"),
+    ("deck", "decks"), ("wing", "wings"), ("floor", "floors"),
+)  # fmt: skip
+_INNER = (("line", "lines"), ("plane", "planes"), ("volume", "volumes"), ("space", "spaces"), ("world", "worlds"))
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 from evoforge.lowering.cpp_body import in_brackets
 from evoforge.lowering.cpp_chunks import print_chunks
 from evoforge.lowering.cpp_columns import print_columns
+from evoforge.lowering.cpp_scan import print_scan
 from evoforge.lowering.cpp_sweep import SweepPrinter, powers
 from evoforge.lowering.cpp_tiles import print_tiles
 
@@ -16,7 +17,9 @@ class NestPrinter(SweepPrinter):
 
     def run(self) -> None:
         self._comment()
-        if self.nest.contraction is not None and self.vector:
+        if self.nest.scans:
+            print_scan(self)
+        elif self.nest.contraction is not None and self.vector:
             print_tiles(self)
         elif self.nest.columns and self.nest.reduces:
             print_columns(self)
@@ -36,7 +39,9 @@ class NestPrinter(SweepPrinter):
             words += [self.names.of(n) for n in one.maps if any((o, "row") in one.stores for o in n.outputs)]
             words += [self.names.of(n) for n in one.maps if any(o in self.kernel.plan.memory for o in n.outputs)]
             passes.append(", ".join(dict.fromkeys(words)) or "nothing")
-        if self.nest.contraction is not None and self.vector:
+        if self.nest.scans:
+            kind = "Running along a row"
+        elif self.nest.contraction is not None and self.vector:
             kind = "Register blocks"
         elif self.nest.columns and self.nest.reduces:
             kind = "Columns, a vector at a time"

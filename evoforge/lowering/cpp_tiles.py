@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from evoforge.lowering.cpp_body import ctype_of, in_brackets
-from evoforge.lowering.cpp_expr import Context, Value, print_expr
+from evoforge.lowering.cpp_expr import Context, Value, guards_text, print_expr
 from evoforge.lowering.cpp_layout import Loop, Sweep
 from evoforge.lowering.domain import Node
 from evoforge.lowering.index import names as axes_of
-from evoforge.lowering.ir import Expr, loads
+from evoforge.lowering.ir import Expr, Guard, Load, loads
 
 if TYPE_CHECKING:
     from evoforge.lowering.cpp_sweep import SweepPrinter
@@ -248,6 +248,7 @@ class _Tiles:
         sweep = Sweep(self.one, True, [self.chain()], True)
         p.kernel.sweeps.append(sweep)
         with p.loops(heads):
+            given = () if packs_wide else self.skip()
             vectors = []
             for number in range(len(self.wides)):
                 vectors.append(p.names.fresh(f"wide_{number}" if len(self.wides) > 1 else "wide"))
@@ -260,6 +261,7 @@ class _Tiles:
                 else:
                     self.position()
                     ctx = self.context([*self.outer, *self.inner, self.lane], True)
+                    ctx.given = given
                     for name, value in zip(vectors, self.values(self.wides, ctx, True), strict=True):
                         p.w(f"{name}[u] = {value.text};")
             with p.loops(self.row_heads()):
@@ -277,6 +279,17 @@ class _Tiles:
                         a = scalars[list(self.narrows).index(product.narrow)]
                         b = vectors[list(self.wides).index(product.wide)]
                         p.w(f"{names[product.node.name]}[r][u] += {a} * {b}[u];")
+
+    def skip(self) -> tuple[Guard, ...]:
+        """Steps at which the one wide operand lies outside its tensor add nothing; what then holds."""
+        expr, *others = self.wides
+        if others or not isinstance(expr, Load) or expr.other != 0:
+            return ()
+        guards = tuple(guard for guard in expr.guards if self.lane.group[-1] not in axes_of(guard.arg))
+        if guards:
+            ctx = self.context([*self.outer, *self.inner, self.lane], True)
+            self.p.w(f"if (!({guards_text(guards, ctx)})) continue;")
+        return guards
 
     def chain(self) -> list[tuple[int | str, int | str]]:
         return [(self.block.extent, "TILE_ROWS"), ("TILE_ROWS", 1)]

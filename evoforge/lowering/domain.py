@@ -60,7 +60,10 @@ class Access:
 
 @dataclass(frozen=True)
 class Node:
-    """A stage over common axes. `accesses` maps every load of `body`; `write` is where results go."""
+    """A stage over common axes. `accesses` maps every load of `body`; `write` is where results go.
+
+    `axes` are those of the results: for a scan with the scanned axis, which is its `reduction` too.
+    """
 
     name: str
     kind: str
@@ -72,6 +75,8 @@ class Node:
     origin: str
     accesses: Mapping[Load, Access]
     write: Access
+    reverse: bool = False
+    exclusive: bool = False
 
     def reads(self) -> list[Access]:
         return list(dict.fromkeys(self.accesses.values()))
@@ -126,7 +131,7 @@ def _split_outputs(graph: Graph) -> Graph:
     """
     stages = []
     for stage in graph.stages:
-        for _ in range(4):
+        for _ in range(4 * (stage.kind != "scan")):
             found = _splittable(stage)
             if found is None:
                 break
@@ -193,8 +198,8 @@ def _unify(single: _Single) -> _Union:
                         if single.graph.tensors[load.tensor].shape[dim] == sizes[name]:
                             other = seen.setdefault((load.tensor, dim), (stage.name, name))
                             union.union(other, (stage.name, name))
-                    elif len(writer.axes) == len(load.index) and writer.axes[dim].extent == sizes[name]:
-                        union.union((writer.name, writer.axes[dim].name), (stage.name, name))
+                    elif len(written := writer.written) == len(load.index) and written[dim].extent == sizes[name]:
+                        union.union((writer.name, written[dim].name), (stage.name, name))
     return union
 
 
@@ -265,8 +270,8 @@ class _Builder:
         graph = self.singles[0].graph
         for stage in graph.stages:
             for out in stage.outputs:
-                if out and len(stage.axes) == len(self.tensors[out].shape):
-                    for dim, a in enumerate(stage.axes):
+                if out and len(stage.written) == len(self.tensors[out].shape):
+                    for dim, a in enumerate(stage.written):
                         if (stage.name, a.name) in self.names:
                             found[out, dim] = self.names[stage.name, a.name]
         for stage in graph.stages:
@@ -323,7 +328,7 @@ class _Builder:
             for a in (*stage.axes, *stage.reduction)
             if (stage.name, a.name) in self.names
         }
-        axes = tuple(mine[a.name] for a in stage.axes if a.name in mine)
+        axes = tuple(mine[a.name] for a in stage.written if a.name in mine)
         reduction = tuple(mine[a.name] for a in stage.reduction if a.name in mine)
         every = [list(loads(single.bodies[stage.name])) for single in self.singles]
         if len({len(row) for row in every}) != 1:
@@ -339,7 +344,7 @@ class _Builder:
         target = next(out for out in stage.outputs if out)
         return Node(
             stage.name, stage.kind, stage.monoid, axes, reduction, body, stage.outputs, stage.origin, accesses,
-            self._write(stage, target, mine),
+            self._write(stage, target, mine), stage.reverse, stage.exclusive,
         )  # fmt: skip
 
     def _access(self, row: Sequence[Load], stage: Stage, mine: Mapping[str, str]) -> Access:
@@ -381,7 +386,7 @@ class _Builder:
     def _write(self, stage: Stage, target: str, mine: Mapping[str, str]) -> Access:
         terms: list[tuple[str, Size]] = []
         step = Size((), (1,) * len(self.singles))
-        for a in reversed(stage.axes):
+        for a in reversed(stage.written):
             if a.name in mine:
                 terms.append((mine[a.name], step))
                 step = step * Size((mine[a.name],), self.values[mine[a.name]])

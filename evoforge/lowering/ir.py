@@ -201,6 +201,12 @@ class Stage:
     exclusive: bool = False
     origin: str = ""
 
+    @property
+    def written(self) -> tuple[Axis, ...]:
+        """The axes of the outputs, in the order of their dimensions."""
+        by_name = {a.name: a for a in (*self.axes, *self.reduction)}
+        return tuple(by_name[name] for name in self.order) if self.order else self.axes
+
     def __post_init__(self) -> None:
         if (self.kind == "map") != (self.monoid is None):
             raise ValueError(f"stage {self.name}: a map has no monoid, a reduce or scan has one")

@@ -69,6 +69,10 @@ class Nest:
     def reduces(self) -> bool:
         return any(one.reduces for one in self.passes)
 
+    @property
+    def scans(self) -> bool:
+        return any(node.kind == "scan" for one in self.passes for node in one.reduces)
+
 
 @dataclass
 class Plan:
@@ -105,17 +109,7 @@ class _Region:
 
 
 def regions(domain: Domain) -> list[list[Node]]:
-    """Stages by region, regions in order of execution.
-
-    Raises:
-        UnsupportedError: a stage that is neither a map nor a reduction.
-    """
-    refused = [node.origin or node.name for node in domain.nodes if node.kind not in ("map", "reduce")]
-    if refused:
-        raise UnsupportedError(
-            f"expected maps and reductions, got {', '.join(sorted(set(refused)))}; schedules do not cover scans yet: "
-            "leave that part out of the task, or start from a kernel of your own with --from"
-        )
+    """Stages by region, regions in order of execution. A scan is a region of its own."""
     found: list[_Region] = []
     home: dict[str, int] = {}
     for node in domain.nodes:
@@ -125,7 +119,8 @@ def regions(domain: Domain) -> list[list[Node]]:
         for access in _reads_through(domain, node):
             producer = domain.producer(access.tensor)
             if producer is not None and producer.name in home:
-                earliest = max(earliest, home[producer.name] + (not aligned(access, producer)))
+                apart = producer.kind == "scan" or not aligned(access, producer)
+                earliest = max(earliest, home[producer.name] + apart)
         for number in range(earliest, len(found) + 1):
             if number == len(found):
                 found.append(_Region())
@@ -164,6 +159,8 @@ def _joins(domain: Domain, region: _Region, node: Node) -> bool:
     axes = frozenset(node.axes)
     if not region.nodes:
         return True
+    if "scan" in (node.kind, region.nodes[0].kind):
+        return False
     if node.kind == "reduce":
         if region.rows is not None:
             return region.rows == axes
@@ -179,10 +176,24 @@ def make_plan(domain: Domain, schedule: Schedule, threads: int) -> Plan:
     promoted: set[str] = set()
     while True:
         planner = _Planner(domain, schedule, threads, promoted)
-        plan = planner.run()
+        try:
+            plan = planner.run()
+        except _ReadElsewhere as found:
+            if found.tensor in promoted:
+                raise UnsupportedError(f"expected {found.tensor} to be kept whole, and no schedule does") from None
+            promoted = planner.promoted | {found.tensor}
+            continue
         if planner.promoted == promoted:
             return plan
         promoted = planner.promoted
+
+
+class _ReadElsewhere(Exception):
+    """A map is read at other places than where the reader stands: it has to be kept whole."""
+
+    def __init__(self, tensor: str) -> None:
+        super().__init__(tensor)
+        self.tensor = tensor
 
 
 class _Planner:
@@ -226,12 +237,29 @@ class _Planner:
 
     def _placement(self, node: Node) -> str:
         """inline, row or root of a tensor-sized map; an output that is read again has one too."""
+        if node.kind == "map" and self.fixed & set(node.outputs):
+            return "root"
         if node.kind != "map" or not is_tensor_sized(self.domain, node.axes):
             return "inline"
-        placed = self.schedule.placement.get(node.name, "inline")
-        return "root" if placed == "row" and self.fixed & set(node.outputs) else placed
+        return self.schedule.placement.get(node.name, "inline")
+
+    def _scan(self, number: int, node: Node) -> None:
+        rows = tuple(a for a in node.axes if a not in node.reduction)
+        nest, one = Nest(rows, [Pass()], region=number), Pass()
+        nest.passes[0] = one
+        self.nests.append(nest)
+        self._need_all(nest, one, node, rows, True)
+        one.reduces.append(node)
+        out = next(o for o in node.outputs if o)
+        one.stores.append((out, "memory"))
+        self.stored[out] = (len(self.nests) - 1, "memory")
+        if self.domain.tensors[out].kind != "out":
+            self.memory.append(out)
 
     def _region(self, number: int, nodes: list[Node]) -> None:
+        if nodes[0].kind == "scan":
+            self._scan(number, nodes[0])
+            return
         rows: tuple[str, ...] = next((node.axes for node in nodes if node.kind == "reduce"), ())
         has_reduce = any(node.kind == "reduce" for node in nodes)
         levels = self._levels(nodes, rows if has_reduce else None)
@@ -257,7 +285,7 @@ class _Planner:
                             or (last and levels[node.name] > level)
                             or (level == 0 and levels[node.name] == 0)
                         )
-                        if due and self._is_out(node):
+                        if due and (self._is_out(node) or self.fixed & set(node.outputs)):
                             self._row_out(nest, nest.passes[offset], node, rows)
             nest.chunked = chunked and nest.reduces
             if not nest.reduces:
@@ -324,6 +352,8 @@ class _Planner:
             if out:
                 one.row_stores.append(out)
                 self.stored[out] = (len(self.nests) - 1, "memory")
+                if self.domain.tensors[out].kind != "out":
+                    self.memory.append(out)
 
     def _need_all(
         self, nest: Nest, one: Pass, node: Node, rows: tuple[str, ...], has_reduce: bool, after: bool = False
@@ -344,6 +374,9 @@ class _Planner:
         after: bool,
     ) -> None:
         tensor, here = access.tensor, len(self.nests) - 1
+        if producer.kind == "scan":
+            self._read(one, tensor, "memory")
+            return
         if producer.kind == "reduce":
             local = self.reduced_in.get(producer.name) == here and aligned(access, producer)
             self._read(one, tensor, "local" if local else "memory")
@@ -370,10 +403,7 @@ class _Planner:
             self._read(one, tensor, stored[1])
             return
         if not stands:
-            raise UnsupportedError(
-                f"expected {producer.origin or producer.name} to be read where it is written; schedules do not cover "
-                "other reads of it yet: leave that part out of the task"
-            )
+            raise _ReadElsewhere(tensor)
         self._compute(nest, one, producer, rows, has_reduce)
         self._read(one, tensor, "local")
 
@@ -393,7 +423,7 @@ def _orient(domain: Domain, nest: Nest) -> None:
     weight: dict[str, int] = {}
     for one in nest.passes:
         for node in one.nodes:
-            for access in (*node.reads(), *((node.write,) if node.kind == "map" else ())):
+            for access in (*node.reads(), *((node.write,) if node.kind != "reduce" else ())):
                 for name, _ in access.terms or ():
                     if access.step(name) == 1:
                         weight[name] = weight.get(name, 0) + domain.numel(sorted(access.axes)).first

@@ -1,0 +1,93 @@
+"""Scans: every row runs along the scanned axis, a vector of rows at a time where neighbours are rows.
+
+Sums and products are kept in double, or in vectors as a part of at most 256 steps beside what came before, so
+that long rows stay accurate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from evoforge.lowering.cpp_expr import CTYPES, computed, print_expr
+from evoforge.lowering.cpp_layout import Loop, Sweep
+from evoforge.lowering.simplify import dtype_of
+
+if TYPE_CHECKING:
+    from evoforge.lowering.cpp_sweep import SweepPrinter
+
+__all__ = ["print_scan"]
+
+_JOINED = {"sum": "{a} + {b}", "prod": "{a} * {b}", "max": "evo::max({a}, {b})", "min": "evo::min({a}, {b})"}
+_START = {"sum": "0", "prod": "1", "max": "evo::detail::lowest<{t}>()", "min": "evo::detail::highest<{t}>()"}
+
+
+def print_scan(printer: SweepPrinter) -> None:
+    p, one = printer, printer.nest.passes[0]
+    node = one.reduces[0]
+    monoid, vector = str(node.monoid), p.nest.columns and p.vector
+    lane = p.lane_loop(p.lane_group) if p.nest.columns else None
+    steps = [
+        Loop((a,), var, p.names.size((a,), f"{var}s"), p.extent((a,)))
+        for a, var in zip(node.reduction, ("step",), strict=False)
+    ]
+    heads = [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in p.rows]
+    if lane is not None:
+        advance = f"{lane.var} += evo::lanes" if vector else f"++{lane.var}"
+        heads.append(f"for (int64_t {lane.var} = 0; {lane.var} < {lane.size}; {advance})")
+    if heads:
+        p.pragma(len(heads))
+    p.kernel.sweeps.append(Sweep(one, vector, [], False))
+    with p.loops(heads):
+        dtype = computed(dtype_of(node.body, p.domain.tensors))
+        wide = "double" if dtype == "f32" and monoid in ("sum", "prod") else CTYPES[dtype]
+        start = _START[monoid].format(t="float" if vector else wide)
+        if vector:
+            assert lane is not None
+            whole = p.kernel.flag("whole", f"{lane.size} % evo::lanes == 0")
+            p.w(f"const int64_t n = evo::part({lane.size} - {lane.var}, {whole});")
+            p.w(f"evo::vec before = evo::broadcast(float({start})), part = before;")
+        else:
+            p.w(f"{wide} so_far = {start};")
+        current = "part" if vector else "so_far"
+        with p.loops([_head(loop, node.reverse) for loop in steps]):
+            if not vector:
+                p.w("evo::one_by_one();")
+            loops = [*p.rows, *steps, *([replace(lane, var=lane.var)] if lane is not None else [])]
+            ctx = p.context(loops, vector, one)
+            if lane is not None:
+                ctx.lane, ctx.lane_text = lane.group[-1], lane.var
+            outside = dict(p.known)
+            for before in (*one.heads, *one.maps):
+                p.let(before, ctx)
+            ctx.node = node
+            value = print_expr(node.body, ctx)
+            text = f"evo::broadcast({value.text})" if vector and not value.vector else value.text
+            push = f"{current} = {_JOINED[monoid].format(a=current, b=in_place(text, wide, vector))};"
+            out = next(o for o in node.outputs if o)
+            place = ctx.offset(node.write)
+            if vector:
+                joined = _JOINED[monoid].format(a="before", b="part")
+                store = f"evo::store({p.pointer(out)} + {place}, {joined}, n);"
+            else:
+                t = p.domain.tensors[out]
+                ctype = CTYPES[t.dtype if t.kind == "out" else computed(t.dtype)]
+                store = f"{p.pointer(out)}[{place}] = {ctype}({'float' if '16' in t.dtype else ''}({current}));"
+            for line in (store, push) if node.exclusive else (push, store):
+                p.w(line)
+            if vector:
+                joined = _JOINED[monoid].format(a="before", b="part")
+                p.w(f"if (step % 256 == 255) before = {joined}, part = evo::broadcast(float({start}));")
+            p.known.clear()
+            p.known.update(outside)
+
+
+def in_place(text: str, wide: str, vector: bool) -> str:
+    """A value as an operand of the accumulator's type."""
+    return f"({text})" if vector else f"{wide}({text})"
+
+
+def _head(loop: Loop, reverse: bool) -> str:
+    if reverse:
+        return f"for (int64_t {loop.var} = {loop.size} - 1; {loop.var} >= 0; --{loop.var})"
+    return f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})"
