@@ -146,7 +146,7 @@ def _pass(printer: SweepPrinter, one: Pass, number: int, lane: Loop, start: str,
     inner = printer.inner_loops(one)
     printer.declare(one, printer.vector)
     printer.heads += one.heads
-    late = _needed(printer, one)
+    late = _needed(printer, one.nodes)
     heads = []
     for position, loop in enumerate(inner):
         first, end = (start, top) if position == 0 and start else ("0", loop.size)
@@ -165,9 +165,9 @@ def _pass(printer: SweepPrinter, one: Pass, number: int, lane: Loop, start: str,
         printer.known_results(node, texts, dtype, printer.vector)
 
 
-def _needed(printer: SweepPrinter, one: Pass) -> list[Node]:
-    """Maps over rows that a pass wants: they are vectors, so every pass computes its own."""
-    wanted = {access.tensor for node in one.nodes for access in node.reads()}
+def _needed(printer: SweepPrinter, readers: Sequence[Node]) -> list[Node]:
+    """Maps over rows that a pass, or what follows it, wants: they are vectors, so all compute their own."""
+    wanted = {access.tensor for node in readers for access in node.reads()}
     found: list[Node] = []
     for node in reversed(printer.heads):
         if wanted & set(node.outputs) and node not in found:
@@ -184,7 +184,7 @@ def _finish(printer: SweepPrinter, one: Pass, lane: Loop) -> None:
         if printer.vector and printer.schedule.unroll:
             printer.position_in_step(lane)
         ctx = _context(printer, one, lane, [])
-        for node in one.row_maps:
+        for node in (*(n for n in _needed(printer, one.row_maps) if n not in one.row_maps), *one.row_maps):
             printer.let(node, ctx)
         for tensor in one.row_stores:
             _store(printer, tensor, ctx)

@@ -319,7 +319,10 @@ def _phase(load: Load, lane: str, tensors: Mapping[str, Tensor]) -> FloorDiv | N
     unit = factor == 1 and tensors[load.tensor].stride[dim] == 1
     if not (isinstance(atom, FloorDiv) and unit and (1, lane) in atom.arg.terms and len(whole) == 1):
         return None
-    if whole[0].arg != atom.arg or whole[0].modulus != atom.by or not all(_is_mask(g) for g in guards if g is not whole[0]):
+    shift = add(whole[0].arg, scale(atom.arg, -1))
+    if shift.terms or shift.const % atom.by or whole[0].modulus != atom.by:
+        return None
+    if not all(_is_mask(guard) for guard in guards if guard is not whole[0]):
         return None
     return atom if all(isinstance(a, str) for _, a in atom.arg.terms) else None
 

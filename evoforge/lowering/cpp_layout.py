@@ -182,6 +182,8 @@ class Layout:
         tensors = self.domain.tensors
         for one in passes:
             lane = self.lane_of(one)
+            if not lane:
+                return False
             for node in (
                 *one.nodes,
                 *(one.heads if self.nest.columns else ()),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from evoforge.lowering.cpp_body import ctype_of, in_brackets
+from evoforge.lowering.cpp_body import in_brackets
 from evoforge.lowering.cpp_expr import Context, Value, guards_text, print_expr
 from evoforge.lowering.cpp_layout import Loop, Sweep
 from evoforge.lowering.domain import Node
@@ -187,7 +187,9 @@ class _Tiles:
         reduction = self.real(self.found.products[0].node.reduction)
         for expr, (node, _) in self.wides.items():
             name = p.names.fresh(f"{p.names.of(node)}_panel")
-            p.kernel.piece(f"{name}s", "float", f"call->threads * {reduction} * {_WIDTH}", "a panel of columns per thread")
+            p.kernel.piece(
+                f"{name}s", "float", f"call->threads * {reduction} * {_WIDTH}", "a panel of columns per thread"
+            )
             self.wides[expr] = (node, name)
             p.w(f"float* {name} = {name}s + evo::omp_get_thread_num() * {self.steps} * {_WIDTH};")
         with p.loops([*self.reduction_heads(), *self.vector_heads()]):
@@ -206,9 +208,7 @@ class _Tiles:
 
     def position(self) -> None:
         whole = self.p.kernel.flag("whole", f"{self.lane.size} % {_WIDTH} == 0")
-        self.p.w(
-            f"const int64_t at = col + u * evo::lanes, n = evo::part({self.lane.size} - at, {whole});"
-        )
+        self.p.w(f"const int64_t at = col + u * evo::lanes, n = evo::part({self.lane.size} - at, {whole});")
 
     def tile(self, packs_narrow: bool, packs_wide: bool) -> None:
         p = self.p

@@ -342,8 +342,11 @@ class _Builder:
             access = self._access([row[position] for row in every], stage, mine)
             accesses[_renamed(load, mine, self.values)] = access
         target = next(out for out in stage.outputs if out)
+        kind, monoid = stage.kind, stage.monoid
+        if not reduction and monoid in ("sum", "prod", "max", "min"):
+            kind, monoid = "map", None  # of one element
         return Node(
-            stage.name, stage.kind, stage.monoid, axes, reduction, body, stage.outputs, stage.origin, accesses,
+            stage.name, kind, monoid, axes, reduction, body, stage.outputs, stage.origin, accesses,
             self._write(stage, target, mine), stage.reverse, stage.exclusive,
         )  # fmt: skip
 

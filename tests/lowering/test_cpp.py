@@ -71,6 +71,25 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "integers": (Module(lambda x: (x * 2 + 1).sum(-1)), [torch.arange(74).view(2, 37)]),
     "double": (Module(lambda x: x.softmax(-1)), [rand(4, 37, dtype=torch.float64)]),
     "product": (Module(lambda x: x.prod(-1)), [1 + rand(4, 37) / 8]),
+    "logsumexp_column": (Module(lambda x: x.logsumexp(1).relu()), [rand(3, 5, 4, 7)]),
+    "of_one": (Module(lambda x: x.logsumexp(1, keepdim=True).sum(1) * 2), [rand(5, 37)]),
+    "linear": (nn.Sequential(nn.Linear(61, 37), nn.GELU()), [rand(19, 61)]),
+    "matmul_tn": (Module(lambda a, b: a.t() @ b), [rand(23, 13), rand(23, 37)]),
+    "matmul_tt": (Module(lambda a, b: (a.t() @ b.t()).triu()), [rand(23, 37), rand(37, 23)]),
+    "bmm": (Module(lambda a, b: torch.relu(a).bmm(b) - a.amax(-1, keepdim=True)), [rand(3, 9, 17), rand(3, 17, 21)]),
+    "long_sum": (Module(lambda a, b: a @ b), [rand(5, 1100), rand(1100, 19)]),
+    "two_products": (Module(lambda x, a, b: fn.silu(x @ a) * (x @ b)), [rand(9, 30), rand(30, 35), rand(30, 35)]),
+    "conv": (nn.Sequential(nn.Conv2d(5, 9, 3, padding=1), nn.ReLU()), [rand(2, 5, 7, 18)]),
+    "conv_grouped": (nn.Conv2d(6, 8, (3, 2), stride=2, padding=(2, 1), dilation=(1, 2), groups=2), [rand(2, 6, 9, 21)]),
+    "conv_transposed": (nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1), [rand(2, 4, 5, 9)]),
+    "conv_transposed_3d": (nn.ConvTranspose3d(4, 6, 3, stride=2, groups=2, dilation=(1, 2, 1)), [rand(1, 4, 3, 4, 9)]),
+    "conv_norm_pool": (
+        nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Tanh(), nn.MaxPool2d(2), nn.GroupNorm(2, 6)),
+        [rand(2, 3, 10, 13)],
+    ),
+    "cumsum": (Module(lambda x: (x.cumsum(-1) * 2, x.flip(0).cumsum(0).flip(0))), [rand(5, 300)]),
+    "cumsum_long": (Module(lambda x: torch.softmax(x, 0).cumsum(0)), [rand(700, 19)]),
+    "cumprod": (Module(lambda x, y: (x.cumprod(1), (y > 3).cumsum(0))), [1 + rand(4, 37) / 8, torch.arange(12)]),
 }  # fmt: skip
 
 
@@ -218,6 +237,8 @@ def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
         {"vector": "scalar"},
         {"unroll": "many", "reduction": "chunks", "rewrite:maxsum": "on", "rewrite:welford": "on"},
     ]
+    for key in (gene for gene in space.genes() if gene.startswith("contract")):
+        genomes += [{key: how} for how in space.genes()[key][1:]]
     cells = sorted(space.reachable(rng))
     for number in range(count):
         aimed = space.aim(cells[int(rng.integers(len(cells)))], rng, Strategy()) if number % 2 else None
@@ -239,6 +260,20 @@ def test_schedules_compute_what_the_module_computes(march: str, lanes: int, coun
     for k in kernels:
         model, inputs = CASES[k.case]
         check(k, model, inputs, call(library, k, model, inputs))
+
+
+def test_contractions_use_every_vector_for_several_rows() -> None:
+    model, inputs = CASES["linear"]
+    space = space_of(capture_graph(model.eval(), inputs))
+    (key,) = [gene for gene in space.genes() if gene.startswith("contract")]
+    for how in ("block", "pack", "both"):
+        source = space.render({key: how})
+        assert "_acc[TILE_ROWS][TILE_VECTORS]" in source and "erf" in source
+        assert ("_panel" in source, "_left" in source) == (how != "block", how == "both")
+        assert all(p["TILE_ROWS"] * p["TILE_VECTORS"] <= 28 for p in ParameterSpace.parse(source).points()), (
+            "the accumulators of a block do not fit the registers"
+        )
+    assert "TILE_ROWS" not in space.render({key: "both", "vector": "scalar"})
 
 
 def test_one_source_is_right_at_sizes_it_was_not_printed_for(tmp_path: Path) -> None:

@@ -143,15 +143,6 @@ def test_one_source_serves_workloads_of_different_sizes() -> None:
     assert "EVO_SIZE(in0, 1)" in both.render({}) and "512" not in both.render({})
 
 
-def test_scans_are_refused_by_name() -> None:
-    class Running(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.cumsum(-1)
-
-    with pytest.raises(UnsupportedError, match="cumsum"):
-        space_of(Running(), [(4, 8)])
-
-
 def test_workloads_of_different_structure_are_refused() -> None:
     axes = (Axis("i0", 8),)
     load = Load("in0", ())
