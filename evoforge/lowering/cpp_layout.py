@@ -17,7 +17,7 @@ from evoforge.lowering.simplify import dtype_of
 if TYPE_CHECKING:
     from evoforge.lowering.cpp import Kernel
 
-__all__ = ["Layout", "Loop", "Sweep"]
+__all__ = ["Blocks", "Layout", "Loop", "Sweep"]
 
 _OUTER = (
     ("row", "rows"), ("batch", "batches"), ("group", "groups"), ("part", "parts"), ("slab", "slabs"),
@@ -40,6 +40,20 @@ class Sweep:
     unrolled: bool
     prefetched: bool = False
     streamed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What was printed for a contraction: how long its sums are, in pieces of DEPTH along `cut` steps (0: whole), over
+    how many columns, `wides` operands of panels, the tensors that narrow operands read.
+    """
+
+    length: int
+    cut: int
+    columns: int
+    packed: str
+    wides: int
+    narrow: frozenset[str]
 
 
 @dataclass(frozen=True)

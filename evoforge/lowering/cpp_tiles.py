@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from evoforge.lowering.cpp_body import in_brackets
 from evoforge.lowering.cpp_expr import Context, Value, guards_text, print_expr
-from evoforge.lowering.cpp_layout import Loop, Sweep
+from evoforge.lowering.cpp_layout import Blocks, Loop
 from evoforge.lowering.domain import Node
 from evoforge.lowering.index import names as axes_of
 from evoforge.lowering.ir import Expr, Guard, Load, loads
@@ -53,6 +53,11 @@ class _Tiles:
         p = self.p
         self.parameters()
         self.steps = in_brackets(p.names.text(p.domain.numel(self.found.products[0].node.reduction)) or "1")
+        narrow = {load.tensor for expr in self.narrows for load in loads(expr)}
+        cut = (self.length if p.nest.packed == "both" else self.inner[0].extent) if self.cut else 0
+        p.kernel.blocks.append(
+            Blocks(self.length, cut, self.lane.extent, p.nest.packed, len(self.wides), frozenset(narrow))
+        )
         packs_narrow, packs_wide = p.nest.packed == "both", p.nest.packed in ("pack", "both")
         if packs_narrow:
             self.pack_narrow()
@@ -245,8 +250,6 @@ class _Tiles:
 
     def products(self, heads: list[str], names: dict[str, str], packs_narrow: bool, packs_wide: bool) -> None:
         p = self.p
-        sweep = Sweep(self.one, True, [self.chain()], True)
-        p.kernel.sweeps.append(sweep)
         with p.loops(heads):
             given = () if packs_wide else self.skip()
             vectors = []
@@ -290,9 +293,6 @@ class _Tiles:
             ctx = self.context([*self.outer, *self.inner, self.lane], True)
             self.p.w(f"if (!({guards_text(guards, ctx)})) continue;")
         return guards
-
-    def chain(self) -> list[tuple[int | str, int | str]]:
-        return [(self.block.extent, "TILE_ROWS"), ("TILE_ROWS", 1)]
 
     def epilogue(self, names: dict[str, str]) -> None:
         p = self.p

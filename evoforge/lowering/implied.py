@@ -22,12 +22,14 @@ __all__ = ["implied_cell"]
 _LINE = 64
 
 
-def implied_cell(kernel: Kernel, params: Params, *, unfused: int, lanes: int, l2_bytes: int) -> Cell:
-    """(tiling, memory, fusion) of a printed kernel at `params`."""
+def implied_cell(
+    kernel: Kernel, params: Params, *, unfused: int, lanes: int, l2_bytes: int, traced: Mapping[str, int]
+) -> Cell:
+    """(tiling, memory, fusion) of a printed kernel at `params`; `traced`: bytes of tensors in the traced run."""
     return (
         _tiling(kernel, params, lanes),
         _memory(kernel, params, lanes),
-        _fusion(kernel, params, unfused, lanes, l2_bytes),
+        _fusion(kernel, params, unfused, lanes, l2_bytes, traced),
     )
 
 
@@ -37,6 +39,12 @@ def _tiling(kernel: Kernel, params: Params, lanes: int) -> int:
         step = lanes * (params.get("UNROLL", 1) if sweep.unrolled else 1)
         levels = sum(_tiled(chain, params, step) for chain in sweep.chains)
         best = max(best, levels + (sweep.vector and sweep.unrolled and params.get("UNROLL", 1) > 1))
+    for one in kernel.blocks:
+        rows, vectors = params["TILE_ROWS"], params["TILE_VECTORS"]
+        levels = one.cut > params.get("DEPTH", one.cut)
+        levels += vectors > 1 and (one.packed != "block" or one.columns > vectors * lanes)
+        levels += rows > 1 and one.packed == "both"
+        best = max(best, levels, rows * vectors > 1)
     return min(best, 3)
 
 
@@ -64,9 +72,11 @@ def _memory(kernel: Kernel, params: Params, lanes: int) -> int:
         return 3
     if any(sweep.prefetched for sweep in kernel.sweeps):
         return 2
+    if any(one.packed != "block" for one in kernel.blocks):
+        return 2
     if kernel.plan.buffers or any(_shares_lines(kernel, nest, params, lanes) for nest in kernel.plan.nests):
         return 2
-    return int(any(sweep.vector for sweep in kernel.sweeps))
+    return int(any(sweep.vector for sweep in kernel.sweeps) or bool(kernel.blocks))
 
 
 def _shares_lines(kernel: Kernel, nest: Nest, params: Params, lanes: int) -> bool:
@@ -106,23 +116,39 @@ def _nest_bytes(kernel: Kernel, nest: Nest) -> Mapping[str, int]:
     return {name: t.numel * DTYPES[t.dtype] for name, t in found.items()}
 
 
-def _fusion(kernel: Kernel, params: Params, unfused: int, lanes: int, l2_bytes: int) -> int:
+def _fusion(kernel: Kernel, params: Params, unfused: int, lanes: int, l2_bytes: int, traced: Mapping[str, int]) -> int:
     domain = kernel.domain
     graph_tensors = {n: t.numel * DTYPES[t.dtype] for n, t in domain.tensors.items() if t.kind != "tmp"}
     outputs = max((size for name, size in graph_tensors.items() if domain.tensors[name].kind == "out"), default=0)
     largest = max(graph_tensors.values(), default=1)
     unit = outputs if outputs * 8 >= largest else largest
+    outputs = max((size for name, size in traced.items() if name.startswith("out")), default=0)
+    small = outputs if outputs * 8 >= max(traced.values(), default=1) else max(traced.values(), default=1)
     stored = sum(
         domain.tensors[name].numel
         * (4 if domain.tensors[name].dtype in ("f16", "bf16") else DTYPES[domain.tensors[name].dtype])
         for name in kernel.plan.memory
     )
-    share = stored / max(unit, 1)
+    chunks = sum(nest.chunked and is_tensor_sized(domain, nest.rows) for nest in kernel.plan.nests)
+    share = chunks + stored / max(unit, 1) + _packed_bytes(kernel, params, lanes, traced) / max(small, 1)
     count = max(round(share), int(share >= 0.2))
     if count:
         return 0 if count >= unfused else 1
     lines = sum(graph_tensors.values())
+    if any(sum(traced.get(name, 0) for name in one.narrow) * 4 >= l2_bytes for one in kernel.blocks):
+        return 2  # every panel of columns reads the narrow operand again
     return 2 if _fetched_again(kernel, graph_tensors, params, lanes, l2_bytes) > 0.1 * lines else 3
+
+
+def _packed_bytes(kernel: Kernel, params: Params, lanes: int, traced: Mapping[str, int]) -> int:
+    """Bytes of packed operands in the traced run, which is on one thread."""
+    found = 0
+    for one in kernel.blocks:
+        if one.packed != "block":
+            found += one.wides * one.length * params["TILE_VECTORS"] * lanes * 4
+        if one.packed == "both":
+            found += sum(traced.get(name, 0) for name in one.narrow)
+    return found
 
 
 def _fetched_again(kernel: Kernel, sizes: Mapping[str, int], params: Params, lanes: int, l2_bytes: int) -> float:

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from evoforge.core import Cell, Params, Strategy
+from evoforge.core import Cell, Params, Signature, Strategy, TensorSpec
 from evoforge.lowering import rewrites
 from evoforge.lowering.contraction import find_contraction
+from evoforge.lowering.cost import trace_signature
 from evoforge.lowering.cpp import Kernel, print_kernel
 from evoforge.lowering.domain import Domain, build_domain
 from evoforge.lowering.implied import implied_cell
@@ -57,6 +58,7 @@ class ScheduleSpace:
         self.lanes = max(4, vector_bytes // 4)
         self.threads = threads
         self.unfused = _unfused(graphs[0])
+        self._traced = _traced_bytes(graphs[0], l2_bytes)
         self._graphs = [rewrites.unfold(graph) for graph in graphs]
         self._domains: dict[tuple[str, ...], Domain] = {}
         self._kernels: dict[str, tuple[str, Kernel]] = {}
@@ -199,7 +201,9 @@ class ScheduleSpace:
         kernel = self._printed(genome)[1]
         values = {name: declared.default for name, declared in kernel.parameters.items()}
         values |= {name: value for name, value in (params or {}).items() if name in values}
-        return implied_cell(kernel, values, unfused=self.unfused, lanes=self.lanes, l2_bytes=self.l2_bytes)
+        return implied_cell(
+            kernel, values, unfused=self.unfused, lanes=self.lanes, l2_bytes=self.l2_bytes, traced=self._traced
+        )
 
     def _printed(self, genome: Mapping[str, Any]) -> tuple[str, Kernel]:
         key = json.dumps(self._tidy(genome), sort_keys=True)
@@ -369,6 +373,18 @@ def _unfused(graph: Graph) -> int:
     """Tensor-sized temporaries of the graph as it was captured: one per stage that is not an output."""
     largest = max((t.numel for t in graph.tensors.values() if t.kind != "tmp"), default=1)
     return sum(t.kind == "tmp" and 2 * t.numel >= largest for t in graph.tensors.values())
+
+
+def _traced_bytes(graph: Graph, l2_bytes: int) -> dict[str, int]:
+    """Bytes of every input, constant and output in the run that facts are traced from."""
+
+    def specs(kind: str) -> tuple[TensorSpec, ...]:
+        found = (graph.tensors[name] for name in graph.names(kind))
+        return tuple(TensorSpec(t.name, t.shape, t.stride, t.dtype) for t in found)
+
+    whole = Signature(specs("in"), specs("cst"), specs("out"))
+    small = trace_signature(graph, whole, l2_bytes) or whole
+    return {spec.name: spec.nbytes for spec in (*small.inputs, *small.constants, *small.outputs)}
 
 
 def _notes(genome: Mapping[str, Any]) -> list[str]:
