@@ -1,0 +1,24 @@
+"""GELU with the error function."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+batch_size = 512
+dim = 4096
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+
+    def forward(self, x):
+        return F.gelu(x)
+
+
+def get_inputs():
+    return [torch.randn(batch_size, dim)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,24 @@
+"""Hard sigmoid of every element."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+batch_size = 512
+dim = 4097
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+
+    def forward(self, x):
+        return F.hardsigmoid(x)
+
+
+def get_inputs():
+    return [torch.randn(batch_size, dim) * 3]
+
+
+def get_init_inputs():
+    return []

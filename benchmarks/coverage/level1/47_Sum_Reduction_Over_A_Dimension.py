@@ -1,0 +1,26 @@
+"""Sum over one dimension, which is kept."""
+
+import torch
+import torch.nn as nn
+
+batch_size = 16
+dim1 = 384
+dim2 = 511
+reduce_dim = 1
+
+
+class Model(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x):
+        return torch.sum(x, dim=self.dim, keepdim=True)
+
+
+def get_inputs():
+    return [torch.rand(batch_size, dim1, dim2)]
+
+
+def get_init_inputs():
+    return [reduce_dim]

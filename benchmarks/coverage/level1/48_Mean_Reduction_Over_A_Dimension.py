@@ -1,0 +1,26 @@
+"""Mean over one dimension."""
+
+import torch
+import torch.nn as nn
+
+batch_size = 16
+dim1 = 400
+dim2 = 512
+reduce_dim = 1
+
+
+class Model(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.mean(x, dim=self.dim)
+
+
+def get_inputs():
+    return [torch.rand(batch_size, dim1, dim2)]
+
+
+def get_init_inputs():
+    return [reduce_dim]

@@ -1,0 +1,26 @@
+"""Largest value over one dimension."""
+
+import torch
+import torch.nn as nn
+
+batch_size = 16
+dim1 = 256
+dim2 = 383
+reduce_dim = 1
+
+
+class Model(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x):
+        return torch.max(x, dim=self.dim)[0]
+
+
+def get_inputs():
+    return [torch.rand(batch_size, dim1, dim2)]
+
+
+def get_init_inputs():
+    return [reduce_dim]

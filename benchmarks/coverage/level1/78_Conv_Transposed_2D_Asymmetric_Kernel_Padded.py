@@ -1,0 +1,30 @@
+"""A transposed convolution of wide images, padded, with an oblong kernel."""
+
+import torch
+import torch.nn as nn
+
+batch_size = 4
+in_channels = 16
+out_channels = 20
+kernel_size = (3, 7)
+height = 32
+width = 64
+stride = (1, 1)
+padding = (1, 3)
+
+
+class Model(nn.Module):
+    def __init__(self, in_channels, out_channels, kernel_size, stride=(1, 1), padding=(0, 0)):
+        super().__init__()
+        self.conv = nn.ConvTranspose2d(in_channels, out_channels, kernel_size, stride, padding, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x)
+
+
+def get_inputs():
+    return [torch.rand(batch_size, in_channels, height, width)]
+
+
+def get_init_inputs():
+    return [in_channels, out_channels, kernel_size, stride, padding]
