@@ -1,0 +1,111 @@
+"""How many tasks get a correct kernel from the generator, by the judge's own verification?
+
+    python benchmarks/coverage.py [FILE …] [--kernels 3] [--set NAME=VALUE …] [-o ROWS]
+
+Without files: `benchmarks/coverage/level1` (single operators) and `level2` (fused sequences). Draws the first
+kernel of a campaign and random ones until one is correct, and writes a row per task, what the others were
+included; a rerun with the same `-o` goes on where it stopped. A task that cannot be lowered gives its refusal.
+Nothing is timed. Exits 1 where fewer than 95% of level 1 or 90% of any other folder got a correct kernel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evoforge.campaign._setup import analyse
+from evoforge.core import Candidate, ParameterSpace, Strategy, Target
+from evoforge.errors import EvoforgeError
+from evoforge.evaluation.judge import Judge
+from evoforge.evaluation.targets import resolve_target
+from evoforge.evaluation.tasks import load_task
+from evoforge.lowering.space import ScheduleSpace
+
+HERE = Path(__file__).resolve().parent / "coverage"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, nargs="*")
+    parser.add_argument("--kernels", type=int, default=3, help="kernels drawn per task")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("-o", "--rows", type=Path, help="JSONL; tasks that are in it are not run again")
+    options = parser.parse_args()
+    files = options.files or sorted(HERE.glob("*/*.py"))
+    rows: dict[str, dict[str, Any]] = {}
+    if options.rows and options.rows.exists():
+        rows = {row["task"]: row for row in map(json.loads, options.rows.read_text().splitlines())}
+    target = resolve_target("cpu")
+    overrides = dict(item.split("=", 1) for item in options.set)
+    for path in files:
+        name = f"{path.parent.name}/{path.stem}"
+        if name in rows:
+            continue
+        rows[name] = {"task": name, **_row(path, target, overrides, options.kernels)}
+        print(f"{name}: {_said(rows[name])}", flush=True)
+        if options.rows:
+            with options.rows.open("a") as out:
+                out.write(json.dumps(rows[name]) + "\n")
+    return _report([rows[f"{path.parent.name}/{path.stem}"] for path in files])
+
+
+def _row(path: Path, target: Target, overrides: dict[str, str], kernels: int) -> dict[str, Any]:
+    began, statuses, correct = time.monotonic(), [], False
+    try:
+        task = load_task(str(path), overrides)
+        with Judge(task, target, seed=0) as judge:
+            judge.open()
+            setup = analyse(judge, task, target)
+            if setup.uncovered:
+                return {"refused": setup.uncovered}
+            judge.set_context(setup.trace_signatures, setup.unfused)
+            space = ScheduleSpace(
+                list(setup.graphs.values()), l1_bytes=target.l1_bytes, l2_bytes=target.l2_bytes,
+                vector_bytes=target.vector_bytes, threads=target.threads,
+            )  # fmt: skip
+            rng = np.random.default_rng(0)
+            for number in range(kernels):
+                source = space.render(space.sample(rng, Strategy()) if number else space.default(rng))
+                found = judge.verify(Candidate("cpp", source), ParameterSpace.parse(source).defaults())
+                statuses.append(
+                    {"status": str(found.status), "reason": found.reason, "build_s": found.seconds.get("build")}
+                )
+                correct = found.status.correct
+                if correct:
+                    break
+    except EvoforgeError as error:
+        return {"refused": str(error)}
+    return {
+        "correct": correct,
+        "kernels": statuses,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def _said(row: dict[str, Any]) -> str:
+    if "refused" in row:
+        return f"refused: {row['refused']}"
+    return ", ".join(f"{one['status']}{': ' + one['reason'] if one['reason'] else ''}" for one in row["kernels"])
+
+
+def _report(rows: list[dict[str, Any]]) -> int:
+    total, right = collections.Counter[str](), collections.Counter[str]()
+    for row in rows:
+        level = row["task"].partition("/")[0]
+        total[level] += 1
+        right[level] += bool(row.get("correct"))
+    for level in sorted(total):
+        refused = sum("refused" in row for row in rows if row["task"].startswith(f"{level}/"))
+        print(f"{level}: {right[level]} of {total[level]} correct, {refused} refused")
+    return int(any(right[level] < (0.95 if level == "level1" else 0.9) * total[level] for level in total))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
