@@ -238,7 +238,8 @@ def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
         {"unroll": "many", "reduction": "chunks", "rewrite:maxsum": "on", "rewrite:welford": "on"},
     ]
     for key in (gene for gene in space.genes() if gene.startswith("contract")):
-        genomes += [{key: how} for how in space.genes()[key][1:]]
+        genomes[1:] = [{key: how} for how in space.genes()[key][1:]]
+        count = 1
     cells = sorted(space.reachable(rng))
     for number in range(count):
         aimed = space.aim(cells[int(rng.integers(len(cells)))], rng, Strategy()) if number % 2 else None
@@ -252,9 +253,9 @@ def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
     return made
 
 
-@pytest.mark.parametrize(("march", "lanes", "count"), [("native", 16, 3), ("x86-64-v3", 8, 1)])
+@pytest.mark.parametrize(("march", "lanes", "count"), [("native", 16, 2), ("x86-64-v3", 8, 1)])
 def test_schedules_compute_what_the_module_computes(march: str, lanes: int, count: int, tmp_path: Path) -> None:
-    cases = list(CASES)[:: 1 if march == "native" else 2]
+    cases = list(CASES)[:: 1 if march == "native" else 3]
     kernels = [k for case in cases for k in schedules(case, count, lanes)]
     library = build(kernels, tmp_path, march)
     for k in kernels:
