@@ -24,7 +24,11 @@ extern "C" {
 __attribute__((visibility("default"))) int64_t evo_workspace(const evo_call* call);     // optional
 __attribute__((visibility("default"))) int64_t evo_packed_bytes(const evo_call* call);  // optional, with
 __attribute__((visibility("default"))) int evo_prepare(const evo_call* call, void* packed);  // this one
+#ifdef __CUDACC__  // language cuda: the data of tensors is on the device, and work goes to the stream
+__attribute__((visibility("default"))) int evo_run(const evo_call* call, cudaStream_t stream);
+#else
 __attribute__((visibility("default"))) int evo_run(const evo_call* call);
+#endif
 // The others see sizes, strides and constants only: data of `in` and `out` is null.
 // evo_run returns 0: done; 1: outside the kernel's domain, nothing written; 2: error.
 }
