@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,14 +75,14 @@ class MemoryCalls(CallStore):
 
     # Of the store
 
-    def _campaign_row(self, name: str) -> Row:
-        raise NotImplementedError
+    @abstractmethod
+    def _campaign_row(self, name: str) -> Row: ...
 
-    def _number(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def _number(self) -> int: ...
 
-    def _has(self, table: str, key: str) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _has(self, table: str, key: str) -> bool: ...
 
-    def _select(self, table: str, wanted: Mapping[str, Any]) -> list[Row]:
-        raise NotImplementedError
+    @abstractmethod
+    def _select(self, table: str, wanted: Mapping[str, Any]) -> list[Row]: ...

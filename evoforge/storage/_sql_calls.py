@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from contextlib import AbstractContextManager
 
 from sqlalchemy import Connection, insert, select, update
@@ -85,8 +86,8 @@ class SqlCalls(CallStore):
 
     # Of the store
 
-    def _reads(self) -> AbstractContextManager[Connection]:
-        raise NotImplementedError
+    @abstractmethod
+    def _reads(self) -> AbstractContextManager[Connection]: ...
 
-    def _writes(self) -> AbstractContextManager[Connection]:
-        raise NotImplementedError
+    @abstractmethod
+    def _writes(self) -> AbstractContextManager[Connection]: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -31,7 +32,7 @@ class Closure:
     scopes: list[dict[str, Any]]
 
 
-class Expressions:
+class Expressions(ABC):
     """Evaluates expressions; `_scopes` hold values and closures by name, innermost last.
 
     Octal numbers with the suffix LL are the kernel's parameters (nobody else writes such): they and
@@ -44,17 +45,17 @@ class Expressions:
         self._fresh = 0
         self._taints: dict[str, set[str]] = {}
 
+    @abstractmethod
     def _address(self, where: Value) -> None:
         """Memory is accessed at `where`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _call(self, name: str, arguments: list[Any], template: list[Value]) -> Value | None:
         """The result of a call by name; None if it is not known."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _invoke(self, closure: Closure, arguments: list[Any], values: dict[str, Any]) -> Value:
         """The result of running a lambda or a function."""
-        raise NotImplementedError
 
     def _count(self) -> None:
         self._nodes += 1
