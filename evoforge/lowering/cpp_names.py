@@ -19,7 +19,7 @@ _RESERVED = {
     "call", "evo", "whole", "aligned", "pieces", "row", "rows", "col", "cols", "min", "max", "chunk", "tile", "panel",
     "block", "line", "lines", "step", "steps", "batch", "batches", "group", "groups", "part", "parts", "slab", "slabs",
     "plane", "planes", "volume", "volumes", "space", "spaces", "world", "worlds", "deck", "decks", "wing", "wings",
-    "floor", "floors", "before", "so_far", "wide", "narrow", "r", "band", "tiles", "first", "last", "depth",
+    "floor", "floors", "before", "so_far", "r", "band", "tiles", "first", "last", "depth",
     "row_block", "batch_block", "group_block",
 }  # fmt: skip
 

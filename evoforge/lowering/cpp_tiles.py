@@ -43,6 +43,7 @@ class _Tiles:
         self.outer = [loop for loop in printer.rows if loop is not self.block]
         self.inner = printer.inner_loops(self.one)
         self.length = printer.domain.numel(self.found.products[0].node.reduction).first
+        self.packed = printer.nest.packed if self.cut or printer.nest.packed != "deep" else "both"
         self.narrows: dict[Expr, tuple[Node, str]] = {}
         self.wides: dict[Expr, tuple[Node, str]] = {}
         for product in self.found.products:
@@ -54,11 +55,11 @@ class _Tiles:
         self.parameters()
         self.steps = in_brackets(p.names.text(p.domain.numel(self.found.products[0].node.reduction)) or "1")
         narrow = {load.tensor for expr in self.narrows for load in loads(expr)}
-        cut = (self.length if p.nest.packed == "both" else self.inner[0].extent) if self.cut else 0
+        cut = (self.length if self.packed == "both" else self.inner[0].extent) if self.cut else 0
         p.kernel.blocks.append(
-            Blocks(self.length, cut, self.lane.extent, p.nest.packed, len(self.wides), frozenset(narrow))
+            Blocks(self.length, cut, self.lane.extent, self.packed, len(self.wides), frozenset(narrow))
         )
-        packs_narrow, packs_wide = p.nest.packed == "both", p.nest.packed in ("pack", "both")
+        packs_narrow, packs_wide = self.packed in ("both", "deep"), self.packed != "block"
         if packs_narrow:
             self.pack_narrow()
         heads = [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in self.outer]
@@ -68,9 +69,13 @@ class _Tiles:
             heads.append("for (int64_t band = 0; band < BANDS; ++band)")
             p.pragma(len(heads))
             with p.loops(heads):
-                self.pack_wide()
+                if self.packed != "deep":
+                    self.pack_wide()
                 p.w(f"const int64_t first = {tiles} * band / BANDS * TILE_ROWS;")
                 p.w(f"const int64_t last = evo::min({tiles} * (band + 1) / BANDS * TILE_ROWS, {self.block.size});")
+                if self.packed == "deep":
+                    self.pieces()
+                    return
                 with p.loops(["for (int64_t tile = first; tile < last; tile += TILE_ROWS)"]):
                     self.tile(packs_narrow, packs_wide)
         else:
@@ -93,11 +98,11 @@ class _Tiles:
         kernel.parameter("TILE_VECTORS", vectors, best[1])
         kernel.require(f"TILE_ROWS * TILE_VECTORS <= {registers}")
         if self.cut:
-            first = self.inner[0].extent if self.p.nest.packed != "both" else self.length
+            first = self.inner[0].extent if self.packed != "both" else self.length
             choices = tuple(max(1, c * first // self.length) for c in (256, 512, 1024, 2048) if c < self.length)
             choices = tuple(sorted(set(choices)))
             kernel.parameter("DEPTH", choices, choices[min(1, len(choices) - 1)])
-        if self.p.nest.packed in ("pack", "both"):
+        if self.packed != "block":
             tasks = -(-self.lane.extent // (best[1] * lanes))
             for loop in self.outer:
                 tasks *= loop.extent
@@ -119,7 +124,7 @@ class _Tiles:
     def of_block(self) -> Loop:
         return replace(self.block, var=f"({self.block.var} + r)")
 
-    def values(self, exprs: dict[Expr, tuple[Node, str]], ctx: Context, wide: bool) -> list[Value]:
+    def values(self, exprs: dict[Expr, tuple[Node, str]], ctx: Context) -> list[Value]:
         """The operands' values, behind the maps that they read."""
         wanted: set[str] = set()
         for expr in exprs:
@@ -174,7 +179,7 @@ class _Tiles:
                 p.w(f"float* {name}_tile = {name} + {self.left(outer)};")
             with p.loops([*self.reduction_heads(), "for (int64_t r = 0; r < TILE_ROWS; ++r)"]):
                 ctx = self.context([*outer, self.of_block(), *self.inner], False)
-                for (_, name), value in zip(self.narrows.values(), self.values(self.narrows, ctx, False), strict=True):
+                for (_, name), value in zip(self.narrows.values(), self.values(self.narrows, ctx), strict=True):
                     p.w(f"{name}_tile[{self.flat()} * TILE_ROWS + r] = {value.text};")
         p.w("")
         self.left_outer = outer
@@ -188,20 +193,62 @@ class _Tiles:
         return f"({text} * {blocks} + tile / TILE_ROWS) * TILE_ROWS * {self.steps}" if text else f"tile * {self.steps}"
 
     def pack_wide(self) -> None:
+        self.panels(self.real(self.found.products[0].node.reduction), self.steps)
+        self.fill_panels(self.reduction_heads(), self.flat())
+
+    def panels(self, real: str, steps: str) -> None:
         p = self.p
-        reduction = self.real(self.found.products[0].node.reduction)
         for expr, (node, _) in self.wides.items():
             name = p.names.fresh(f"{p.names.of(node)}_panel")
-            p.kernel.piece(
-                f"{name}s", "float", f"call->threads * {reduction} * {_WIDTH}", "a panel of columns per thread"
-            )
+            what = "a panel of columns per thread"
+            p.kernel.piece(f"{name}s", "float", f"call->threads * {real} * {_WIDTH}", what)
             self.wides[expr] = (node, name)
-            p.w(f"float* {name} = {name}s + evo::omp_get_thread_num() * {self.steps} * {_WIDTH};")
-        with p.loops([*self.reduction_heads(), *self.vector_heads()]):
+            p.w(f"float* {name} = {name}s + evo::omp_get_thread_num() * {steps} * {_WIDTH};")
+
+    def fill_panels(self, heads: Sequence[str], where: str) -> None:
+        p = self.p
+        with p.loops([*heads, *self.vector_heads()]):
             self.position()
             ctx = self.context([*self.outer, *self.inner, self.lane], True)
-            for (_, name), value in zip(self.wides.values(), self.values(self.wides, ctx, True), strict=True):
-                p.w(f"evo::store({name} + {self.flat()} * {_WIDTH} + u * evo::lanes, {value.text}, evo::all);")
+            for (_, name), value in zip(self.wides.values(), self.values(self.wides, ctx), strict=True):
+                p.w(f"evo::store({name} + {where} * {_WIDTH} + u * evo::lanes, {value.text}, evo::all);")
+
+    def pieces(self) -> None:
+        """The sum piece by piece: a panel holds DEPTH steps, and every tile's totals wait in memory."""
+        p, nodes = self.p, [product.node for product in self.found.products]
+        head, rest = self.inner[0], self.inner[1:]
+        inside = "".join(f" * {in_brackets(loop.size)}" for loop in rest)
+        self.panels(f"DEPTH{''.join(f' * ({self.real(loop.group)})' for loop in rest)}", f"DEPTH{inside}")
+        totals = {node.name: p.names.fresh(f"{p.names.of(node)}_totals") for node in nodes}
+        rows = f"(({self.real(self.block.group)}) + TILE_ROWS)"
+        for name in totals.values():
+            p.kernel.piece(f"{name}_all", "float", f"call->threads * {rows} * {_WIDTH}", "sums so far, per thread")
+            own = f"evo::omp_get_thread_num() * ({self.block.size} + TILE_ROWS) * {_WIDTH}"
+            p.w(f"float* {name} = {name}_all + {own};")
+        tiles = "for (int64_t tile = first; tile < last; tile += TILE_ROWS)"
+        with p.loops([f"for (int64_t depth = 0; depth < {head.size}; depth += DEPTH)"]):
+            p.w(f"const int64_t end = evo::min(depth + DEPTH, {head.size}), before_it = depth{inside};")
+            own = [f"for (int64_t {head.var} = depth; {head.var} < end; ++{head.var})", *self.reduction_heads()[1:]]
+            self.fill_panels(own, f"({self.flat()} - before_it)")
+            with p.loops([tiles]):
+                for _, name in self.narrows.values():
+                    p.w(f"const float* {name}_tile = {name} + {self.left(self.left_outer)};")
+                parts = {node.name: p.names.of(node) + "_acc" for node in nodes}
+                for name in parts.values():
+                    p.w(f"evo::vec {name}[TILE_ROWS][TILE_VECTORS] = {{}};")
+                heads = [f"for (int64_t k = before_it; k < end{inside}; ++k)"]
+                self.products(heads, parts, True, True, "(k - before_it)")
+                with p.loops([*self.row_heads(), *self.vector_heads()]):
+                    for node in nodes:
+                        place = f"{totals[node.name]} + (tile - first + r) * {_WIDTH} + u * evo::lanes"
+                        part = f"{parts[node.name]}[r][u]"
+                        p.w(f"evo::store({place}, depth ? evo::load({place}, evo::all) + {part} : {part}, evo::all);")
+        with p.loops([tiles]):
+            p.w(f"const int64_t {self.block.var} = evo::min(tile, {self.block.size} - TILE_ROWS);")
+            self.epilogue({
+                node.name: f"evo::load({totals[node.name]} + (tile - first + r) * {_WIDTH} + u * evo::lanes, evo::all)"
+                for node in nodes
+            })  # fmt: skip
 
     # blocks
 
@@ -234,7 +281,7 @@ class _Tiles:
             with p.loops([*self.row_heads(), *self.vector_heads()]):
                 for name, total in totals.items():
                     p.w(f"{total}[r][u] {'+' if self.cut else ''}= {parts[name]}[r][u];")
-        self.epilogue(totals)
+        self.epilogue({node: f"{name}[r][u]" for node, name in totals.items()})
 
     def depth_heads(self, flat: bool) -> list[str]:
         if flat:
@@ -248,7 +295,9 @@ class _Tiles:
         inside = f"for (int64_t {var} = depth; {var} < evo::min(depth + DEPTH, {size}); ++{var})"
         return [f"for (int64_t depth = 0; depth < {size}; depth += DEPTH)", inside, *heads[1:]]
 
-    def products(self, heads: list[str], names: dict[str, str], packs_narrow: bool, packs_wide: bool) -> None:
+    def products(
+        self, heads: list[str], names: dict[str, str], packs_narrow: bool, packs_wide: bool, place: str = ""
+    ) -> None:
         p = self.p
         with p.loops(heads):
             given = () if packs_wide else self.skip()
@@ -258,14 +307,14 @@ class _Tiles:
                 p.w(f"evo::vec {vectors[-1]}[TILE_VECTORS];")
             with p.loops(self.vector_heads()):
                 if packs_wide:
-                    where = "k" if packs_narrow else self.flat()
+                    where = place or ("k" if packs_narrow else self.flat())
                     for name, (_, panel) in zip(vectors, self.wides.values(), strict=True):
                         p.w(f"{name}[u] = evo::load({panel} + {where} * {_WIDTH} + u * evo::lanes, evo::all);")
                 else:
                     self.position()
                     ctx = self.context([*self.outer, *self.inner, self.lane], True)
                     ctx.given = given
-                    for name, value in zip(vectors, self.values(self.wides, ctx, True), strict=True):
+                    for name, value in zip(vectors, self.values(self.wides, ctx), strict=True):
                         p.w(f"{name}[u] = {value.text};")
             with p.loops(self.row_heads()):
                 scalars = []
@@ -273,7 +322,7 @@ class _Tiles:
                     texts = [f"{name}_tile[k * TILE_ROWS + r]" for _, name in self.narrows.values()]
                 else:
                     ctx = self.context([*self.outer, self.of_block(), *self.inner], False)
-                    texts = [value.text for value in self.values(self.narrows, ctx, False)]
+                    texts = [value.text for value in self.values(self.narrows, ctx)]
                 for number, text in enumerate(texts):
                     scalars.append(p.names.fresh(f"narrow_{number}" if len(texts) > 1 else "narrow"))
                     p.w(f"const float {scalars[-1]} = {text};")
@@ -294,13 +343,14 @@ class _Tiles:
             self.p.w(f"if (!({guards_text(guards, ctx)})) continue;")
         return guards
 
-    def epilogue(self, names: dict[str, str]) -> None:
+    def epilogue(self, values: dict[str, str]) -> None:
+        """What is done with the sums, whose texts `values` are, row by row of a tile."""
         p = self.p
         outside = dict(p.known)
         with p.loops([head for head in (*self.row_heads(), *self.vector_heads()) if not head.startswith("#")]):
             self.position()
             for product in self.found.products:
-                p.known_results(product.node, [f"{names[product.node.name]}[r][u]"], "f32", True)
+                p.known_results(product.node, [values[product.node.name]], "f32", True)
             ctx = self.context([*self.outer, self.of_block(), self.lane], True)
             ctx.known = p.known
             for node in self.one.row_maps:

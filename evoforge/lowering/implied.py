@@ -43,7 +43,7 @@ def _tiling(kernel: Kernel, params: Params, lanes: int) -> int:
         rows, vectors = params["TILE_ROWS"], params["TILE_VECTORS"]
         levels = one.cut > params.get("DEPTH", one.cut)
         levels += vectors > 1 and (one.packed != "block" or one.columns > vectors * lanes)
-        levels += rows > 1 and one.packed == "both"
+        levels += rows > 1 and one.packed in ("both", "deep")
         best = max(best, levels, rows * vectors > 1)
     return min(best, 3)
 
@@ -145,8 +145,9 @@ def _packed_bytes(kernel: Kernel, params: Params, lanes: int, traced: Mapping[st
     found = 0
     for one in kernel.blocks:
         if one.packed != "block":
-            found += one.wides * one.length * params["TILE_VECTORS"] * lanes * 4
-        if one.packed == "both":
+            depth = one.length if one.packed != "deep" else one.length * params["DEPTH"] // one.cut
+            found += one.wides * depth * params["TILE_VECTORS"] * lanes * 4
+        if one.packed in ("both", "deep"):
             found += sum(traced.get(name, 0) for name in one.narrow)
     return found
 

@@ -10,9 +10,10 @@ declared in the rendered source and tuned there.
     rows          one | block           rows per task (parameter ROW_BLOCK)
     omp           static | dynamic      distribution of tasks to threads
     reduction     direct | chunks       whole rows, or chunks in parallel that are combined (CHUNK)
-    contract:R    rows | block | pack | both
+    contract:R    rows | block | pack | both | deep
                   sums of products of region R: one output at a time, or register blocks, with the
-                  wide operand, or both, packed (TILE_ROWS, TILE_VECTORS, DEPTH, BANDS)
+                  wide operand, or both, packed; or packed a piece of the sum at a time
+                  (TILE_ROWS, TILE_VECTORS, DEPTH, BANDS)
     math          exact | reciprocal    x / row value, or x · (1 / row value)
     prefetch      none | ahead | next | spread
                   of the same row at a distance (AHEAD); of the next row, in one pass or spread
@@ -41,7 +42,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "rows": ("one", "block"),
     "omp": ("static", "dynamic"),
     "reduction": ("direct", "chunks"),
-    "contract": ("rows", "block", "pack", "both"),
+    "contract": ("rows", "block", "pack", "both", "deep"),
     "math": ("exact", "reciprocal"),
     "prefetch": ("none", "ahead", "next", "spread"),
     "during": ("first", "middle", "last"),

@@ -31,7 +31,7 @@ Genome = dict[str, Any]
 _AXES = ("tiling", "memory", "fusion")
 _LIKELY = {
     "vector": (0.85, 0.15), "unroll": (0.4, 0.6), "tile": (0.5, 0.25, 0.15, 0.1), "rows": (0.75, 0.25),
-    "omp": (0.85, 0.15), "reduction": (0.85, 0.15), "contract": (0.1, 0.25, 0.35, 0.3), "math": (0.5, 0.5),
+    "omp": (0.85, 0.15), "reduction": (0.85, 0.15), "contract": (0.1, 0.2, 0.3, 0.25, 0.15), "math": (0.5, 0.5),
     "prefetch": (0.35, 0.2, 0.25, 0.2), "during": (0.3, 0.35, 0.35), "stream": (0.45, 0.55),
     "placement": (0.45, 0.35, 0.2), "split": (0.8, 0.2), "rewrite": (0.6, 0.4),
 }  # fmt: skip
