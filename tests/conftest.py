@@ -30,6 +30,8 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             (cache / shared).symlink_to(run.parent / shared)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EVOFORGE_CACHE", str(cache))
+        # Nothing here is about how fast something is, and beside other tests no machine calms down.
+        patch.setattr("evoforge.campaign._prepare._CALM_TRIES", 1)
         yield
 
 
