@@ -203,8 +203,8 @@ def print_expr(expr: Expr, ctx: Context) -> Value:
 def _load(load: Load, ctx: Context) -> Value:
     dtype = computed(ctx.tensors[load.tensor].dtype)
     known = ctx.known.get(load.tensor)
-    if known is not None and not load.guards:
-        return known
+    if known is not None:
+        return _where_guarded(known, load, ctx) if load.guards else known
     assert ctx.node is not None
     access = ctx.node.accesses[load]
     where = ctx.offset(access) if access.terms is not None else _address(load, ctx)
@@ -237,6 +237,20 @@ def _load(load: Load, ctx: Context) -> Value:
         other = Value(_literal(load.other, dtype), False, dtype)
         texts = [_as_vector(part) if vector else part.text for part in (value, other)]
         return Value(f"({condition} ? {texts[0]} : {texts[1]})", vector, dtype)
+    return value
+
+
+def _where_guarded(value: Value, load: Load, ctx: Context) -> Value:
+    """A value that is at hand where all guards of its load hold, the other one elsewhere."""
+    masks = [guard for guard in load.guards if ctx.vector and ctx.lane in axes_of(guard.arg)]
+    scalar = [guard for guard in load.guards if guard not in masks and guard not in ctx.given]
+    other = Value(_literal(load.other, value.dtype), False, value.dtype)
+    if masks:
+        held = " & ".join(_mask(guard, ctx) for guard in masks)
+        value = Value(f"evo::select({held}, {_as_vector(value)}, {_as_vector(other)})", True, value.dtype)
+    if scalar:
+        texts = [_as_vector(part) if value.vector else part.text for part in (value, other)]
+        value = Value(f"({guards_text(scalar, ctx)} ? {texts[0]} : {texts[1]})", value.vector, value.dtype)
     return value
 
 

@@ -106,7 +106,12 @@ class Layout:
             if groups and nest.lane in groups[-1]:
                 groups, lane = groups[:-1], groups[-1]
             else:
-                groups = [g for g in groups if nest.lane not in g]
+                mine = next((g for g in groups if nest.lane in g), ())
+                groups = [g for g in groups if g is not mine]
+                if mine and mine[-1] == nest.lane:
+                    lane = mine
+                else:
+                    groups += [(a,) for a in mine if a != nest.lane]
         self.lane_group = lane
         loops = []
         for group, (var, size) in zip(reversed(groups), _OUTER, strict=False):

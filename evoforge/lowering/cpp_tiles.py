@@ -228,8 +228,8 @@ class _Tiles:
         tiles = "for (int64_t tile = first; tile < last; tile += TILE_ROWS)"
         with p.loops([f"for (int64_t depth = 0; depth < {head.size}; depth += DEPTH)"]):
             p.w(f"const int64_t end = evo::min(depth + DEPTH, {head.size}), before_it = depth{inside};")
-            own = [f"for (int64_t {head.var} = depth; {head.var} < end; ++{head.var})", *self.reduction_heads()[1:]]
-            self.fill_panels(own, f"({self.flat()} - before_it)")
+            heads = [f"for (int64_t {head.var} = depth; {head.var} < end; ++{head.var})", *self.reduction_heads()[1:]]
+            self.fill_panels(heads, f"({self.flat()} - before_it)")
             with p.loops([tiles]):
                 for _, name in self.narrows.values():
                     p.w(f"const float* {name}_tile = {name} + {self.left(self.left_outer)};")

@@ -13,7 +13,7 @@ domains are never fused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from evoforge.errors import UnsupportedError
@@ -82,6 +82,7 @@ class Plan:
     memory: list[str]
     buffers: list[str]
     threads: int
+    kept: frozenset[str] = frozenset()
 
 
 def aligned(access: Access, producer: Node) -> bool:
@@ -108,15 +109,15 @@ class _Region:
         return frozenset(a for node in self.nodes for a in (*node.axes, *node.reduction))
 
 
-def regions(domain: Domain) -> list[list[Node]]:
-    """Stages by region, regions in order of execution. A scan is a region of its own."""
+def regions(domain: Domain, kept: Set[str] = frozenset()) -> list[list[Node]]:
+    """Stages by region, in order of execution. A scan is a region of its own; `kept` tensors are not inlined."""
     found: list[_Region] = []
     home: dict[str, int] = {}
     for node in domain.nodes:
-        if _always_inline(domain, node):
+        if _always_inline(domain, node, kept):
             continue
         earliest = 0
-        for access in _reads_through(domain, node):
+        for access in _reads_through(domain, node, kept):
             producer = domain.producer(access.tensor)
             if producer is not None and producer.name in home:
                 apart = producer.kind == "scan" or not aligned(access, producer)
@@ -134,23 +135,23 @@ def regions(domain: Domain) -> list[list[Node]]:
     return [region.nodes for region in found]
 
 
-def _always_inline(domain: Domain, node: Node) -> bool:
+def _always_inline(domain: Domain, node: Node, kept: Set[str]) -> bool:
     """Small maps of inputs and constants (a scale per channel): computed where they are used."""
-    if node.kind != "map" or any(domain.tensors[o].kind == "out" for o in node.outputs if o):
+    if node.kind != "map" or any(domain.tensors[o].kind == "out" or o in kept for o in node.outputs if o):
         return False
     if is_tensor_sized(domain, node.axes) or any(access.terms is None for access in node.reads()):
         return False
     producers = [domain.producer(access.tensor) for access in node.reads()]
-    return all(p is None or _always_inline(domain, p) for p in producers)
+    return all(p is None or _always_inline(domain, p, kept) for p in producers)
 
 
-def _reads_through(domain: Domain, node: Node) -> list[Access]:
+def _reads_through(domain: Domain, node: Node, kept: Set[str]) -> list[Access]:
     """The reads of a node, those of its always-inlined producers included."""
     found = []
     for access in node.reads():
         producer = domain.producer(access.tensor)
-        if producer is not None and _always_inline(domain, producer):
-            found += _reads_through(domain, producer)
+        if producer is not None and _always_inline(domain, producer, kept):
+            found += _reads_through(domain, producer, kept)
         found.append(access)
     return found
 
@@ -211,13 +212,13 @@ class _Planner:
         self.last_pass: dict[str, Pass] = {}
 
     def run(self) -> Plan:
-        for number, nodes in enumerate(regions(self.domain)):
+        for number, nodes in enumerate(regions(self.domain, self.fixed)):
             self._region(number, nodes)
         for nest in self.nests:
             self._drop_unread(nest)
             _orient(self.domain, nest)
             self._contract(nest)
-        return Plan(self.nests, self.memory, self.buffers, self.threads)
+        return Plan(self.nests, self.memory, self.buffers, self.threads, frozenset(self.fixed))
 
     def _contract(self, nest: Nest) -> None:
         how = self.schedule.contract.get(str(nest.region), "rows")
@@ -302,7 +303,7 @@ class _Planner:
         levels: dict[str, int] = {}
         for node in nodes:
             level = 0
-            for access in _reads_through(self.domain, node):
+            for access in _reads_through(self.domain, node, self.fixed):
                 producer = self.domain.producer(access.tensor)
                 if producer is None or producer.name not in inside or producer.name == node.name:
                     continue

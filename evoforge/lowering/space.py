@@ -87,10 +87,11 @@ class ScheduleSpace:
         if reduces:
             found["reduction"] = CHOICES["reduction"]
             found["math"] = CHOICES["math"]
-        for nest in make_plan(domain, Schedule(), self.threads).nests:
+        plan = make_plan(domain, Schedule(), self.threads)
+        for nest in plan.nests:
             if find_contraction(domain, nest) is not None:
                 found[f"contract:{nest.region}"] = CHOICES["contract"]
-        grouped = regions(domain)
+        grouped = regions(domain, plan.kept)
         for number, nodes in enumerate(grouped):
             has_reduce = any(node.kind == "reduce" for node in nodes)
             maps = [n for n in nodes if n.kind == "map" and is_tensor_sized(domain, n.axes)]

@@ -28,7 +28,7 @@ FLAGS = (
     "-fPIC", "-Wno-psabi",
 )  # fmt: skip
 TORCH = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64,
-         "i32": torch.int32, "bool": torch.bool}  # fmt: skip
+         "i32": torch.int32, "u8": torch.uint8, "bool": torch.bool}  # fmt: skip
 
 
 class Module(nn.Module):
@@ -71,6 +71,15 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "integers": (Module(lambda x: (x * 2 + 1).sum(-1)), [torch.arange(74).view(2, 37)]),
     "double": (Module(lambda x: x.softmax(-1)), [rand(4, 37, dtype=torch.float64)]),
     "product": (Module(lambda x: x.prod(-1)), [1 + rand(4, 37) / 8]),
+    "bytes_to_planes": (
+        Module(lambda x: x.permute(0, 3, 1, 2).contiguous().float() / 255 - 0.5),
+        [torch.arange(2 * 5 * 4 * 3, dtype=torch.uint8).view(2, 5, 4, 3)],
+    ),
+    "interleaved": (Module(lambda x, y: torch.cat((x + 1, y * 2), -1).exp() * 2), [rand(5, 6), rand(5, 31)]),
+    "unpacked": (
+        Module(lambda x, w: x @ (torch.stack((w & 15, w >> 4), -1).flatten(1).to(x.dtype) - 8).t()),
+        [rand(3, 20), torch.arange(110, dtype=torch.uint8).view(11, 10)],
+    ),
     "logsumexp_column": (Module(lambda x: x.logsumexp(1).relu()), [rand(3, 5, 4, 7)]),
     "of_one": (Module(lambda x: x.logsumexp(1, keepdim=True).sum(1) * 2), [rand(5, 37)]),
     "linear": (nn.Sequential(nn.Linear(61, 37), nn.GELU()), [rand(19, 61)]),
