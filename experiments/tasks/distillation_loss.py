@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-ROWS = 1024
+ROWS = 512
 CLASSES = 8192
 TEMPERATURE = 2.0
 

@@ -18,7 +18,7 @@ class Model(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         heads = (x + self.bias).view(BATCH, LENGTH, 3, HEADS, WIDTH).permute(2, 0, 3, 1, 4)
         query, key, value = heads.unbind(0)
-        return query * self.scale, key.contiguous(), value.contiguous()
+        return (query * self.scale).contiguous(), key.contiguous(), value.contiguous()
 
 
 def get_inputs():

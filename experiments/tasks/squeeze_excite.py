@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-BATCH = 16
+BATCH = 32
 CHANNELS = 256
 SIDE = 28
 REDUCED = 16
