@@ -1,0 +1,222 @@
+"""How much faster than eager and torch.compile are the kernels of a whole suite, by class of work?
+
+    python benchmarks/suite.py [EXPERIMENT.yaml] [--only TASK …] [--minutes M] [--store URL] [-o FOLDER] [--table]
+
+Runs every campaign of the file that has not finished in the store, then `bench` on each, and prints a Markdown
+table and the geometric means. Of a campaign, the elite with the best claim that is still correct counts, with
+what the fresh processes say of it: choosing by what is printed would flatter. A row is written to
+FOLDER/rows.json as it comes; a further call goes on where the last one stopped (a row that is deleted is
+measured again). A task that is refused, crashes or finds no kernel has a row with the reason and counts as
+lost. Needs a quiet machine.
+
+Exits 1 where a task is lost or no row was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evoforge.campaign import Campaign, bench, status
+from evoforge.config import CampaignConfig, load_config
+from evoforge.errors import EnvironmentChangedError, MissingToolError, NotFoundError, StoreError
+from evoforge.evaluation.tasks import load_task
+
+ROOT = Path(__file__).resolve().parents[1]
+CLASSES: Mapping[str, str] = {
+    "memory": "add_rms_norm layer_norm group_norm_silu softmax causal_softmax swiglu geglu rope qkv_split bn_add_relu "
+    "depthwise_conv squeeze_excite image_normalize embedding_bag adam_step stencil spmv",
+    "reduction": "cross_entropy distillation_loss focal_loss factorization_machine batch_stats grad_norm "
+    "greedy_argmax matvec",
+    "gemm": "matmul",
+    "odd_gemm": "matmul_small_k matmul_tall matmul_small_batched linear_gelu int8_matmul int4_matmul moe_matmul "
+    "kmeans_assign lstm_cell dlrm_interaction",
+    "conv": "conv3x3 conv3x3_bn_relu",
+    "attention": "attention decode_attention window_attention",
+}
+_CLASS_OF = {task: name for name, tasks in CLASSES.items() for task in tasks.split()}
+_NOT_THE_TASKS_FAULT = (StoreError, MissingToolError, EnvironmentChangedError)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiment", type=Path, nargs="?", default=ROOT / "experiments" / "cpu_suite.yaml")
+    parser.add_argument("--only", action="append", default=[], metavar="TASK", help="only this task; repeatable")
+    parser.add_argument("--minutes", type=float, help="of every campaign, instead of the file's")
+    parser.add_argument("--store", default=f"sqlite:///{ROOT / 'archive' / 'campaigns' / 'cpu_suite.db'}")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "archive" / "reference" / "cpu_suite")
+    parser.add_argument("--table", action="store_true", help="run nothing, print what the rows say")
+    options = parser.parse_args()
+    configs = {load_task(config.task).name: config for config in load_config(options.experiment)}
+    if unknown := sorted(set(options.only) - set(configs)):
+        parser.error(f"expected tasks of {options.experiment}, got {', '.join(unknown)}")
+    wanted = options.only or list(configs)
+    rows = Rows(options.output / "rows.json", list(configs))
+    if not options.table:
+        options.output.mkdir(parents=True, exist_ok=True)
+        if options.store.startswith("sqlite:///"):
+            Path(options.store.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+        for number, task in enumerate(wanted, 1):
+            if task not in rows:
+                print(f"{task} ({number} of {len(wanted)}) …", file=sys.stderr, flush=True)
+                rows.add(_row(task, _with_minutes(configs[task], options.minutes), options.store))
+                print("  " + _said(rows[task]), file=sys.stderr, flush=True)
+    found = [rows[task] for task in wanted if task in rows]
+    for line in _report(found):
+        print(line)
+    return int(not found or any(row["reason"] for row in found))
+
+
+class Rows:
+    """rows.json: one row per task, in the order of the suite."""
+
+    def __init__(self, path: Path, order: Sequence[str]) -> None:
+        self._path, self._order = path, order
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        self._rows: dict[str, dict[str, Any]] = {row["task"]: row for row in found}
+
+    def __contains__(self, task: str) -> bool:
+        return task in self._rows
+
+    def __getitem__(self, task: str) -> dict[str, Any]:
+        return self._rows[task]
+
+    def add(self, row: dict[str, Any]) -> None:
+        self._rows[row["task"]] = row
+        ordered = [self._rows[task] for task in self._order if task in self._rows]
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+        new.replace(self._path)  # a kill in between leaves the rows of before
+
+
+def _with_minutes(config: CampaignConfig, minutes: float | None) -> CampaignConfig:
+    if minutes is None:
+        return config
+    data = config.model_dump(by_alias=True)
+    return CampaignConfig.model_validate({**data, "budget": {**data["budget"], "minutes": minutes}})
+
+
+def _row(task: str, config: CampaignConfig, store: str) -> dict[str, Any]:
+    began = time.monotonic()
+    row: dict[str, Any] = {"task": task, "class": _CLASS_OF.get(task, "other"), "reason": ""}
+    try:
+        row["minutes"] = config.budget.minutes
+        name = _searched(config, store)
+        row |= _standing(name, store)
+        row |= _measured(name, store) if row["filled"] else {"reason": _nothing_found(name, store)}
+    except _NOT_THE_TASKS_FAULT:
+        raise
+    except Exception as error:  # boundary: one task's failure is a row, the others go on
+        row["reason"] = f"{type(error).__name__}: {error}"
+    return {**row, "seconds": round(time.monotonic() - began, 1)}
+
+
+def _searched(config: CampaignConfig, store: str) -> str:
+    """The name of the campaign, which has finished now."""
+    assert config.name is not None, "campaigns of a suite are found again by name"
+    try:
+        known = status(config.name, store)
+    except NotFoundError:  # neither campaign nor, at first, store
+        known = None
+    if known is None:
+        Campaign.create(config, store).run()
+    elif known["state"] != "finished":
+        Campaign.resume(config.name, store).run()
+    return config.name
+
+
+def _standing(name: str, store: str) -> dict[str, Any]:
+    found = status(name, store)
+    keys = ("campaign", "evaluations", "correct", "filled", "reachable", "coverage", "wall_s", "stop_reason")
+    return {**{key: found[key] for key in keys}, "aa_margin": found["aa_margin"], "notices": found["notices"]}
+
+
+def _measured(name: str, store: str) -> dict[str, Any]:
+    """What fresh processes say of the best elite by its claim, demoted ones passed over."""
+    found = bench(name, store)["rows"]
+    correct = [row for row in found if row["status"] == "CORRECT"]
+    failed = {row["candidate"][:12]: row["status"] for row in found if row["status"] != "CORRECT"}
+    if not correct:
+        return {"failed": failed, "reason": f"no elite held when measured again: {failed}"}
+    best = max(correct, key=lambda row: float(row["claimed_low"]))
+    keys = ("cell", "candidate", "params", "claimed", "speedup_eager", "speedup_compiled", "speedup_best_baseline")
+    more = (
+        "low",
+        "high",
+        "latency_ms",
+        "roofline_fraction",
+        "verdict",
+        "moved",
+        "speedup_hot",
+        "speedup_cold",
+        "flags",
+    )
+    return {**{key: best[key] for key in (*keys, *more)}, "failed": failed}
+
+
+def _nothing_found(name: str, store: str) -> str:
+    found = status(name, store)
+    reasons = "; ".join(f"{kind}: {text}" for kind, text in found["reasons"].items())
+    return f"no elite ({found['stop_reason']}); {reasons or 'nothing was judged'}"
+
+
+def _said(row: Mapping[str, Any]) -> str:
+    return f"lost: {row['reason']}" if row["reason"] else f"{row['speedup_best_baseline']:.2f}× {row['verdict']}"
+
+
+def _report(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A table of the tasks by class, what was lost, and a table of the classes."""
+    groups = {name: [row for row in rows if row["class"] == name] for name in (*CLASSES, "other")}
+    yield "| task | eager ms | compiled ms | evoforge ms | over best | 95% | | roofline | coverage | evaluations |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    for name, group in groups.items():
+        if group:
+            yield f"| **{name}** | | | | | | | | | |"
+            yield from map(_line, group)
+    yield ""
+    for row in rows:
+        if row["reason"]:
+            yield f"- lost: {row['task']}: {' '.join(row['reason'].split())}"
+    yield ""
+    yield "| class | tasks | FAST | SAME | SLOW | lost | geometric mean of the others |"
+    yield "|---|---|---|---|---|---|---|"
+    for name, group in {**groups, "all": list(rows)}.items():
+        if group:
+            yield _summary(name, group)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    counts = f"{row['filled']}/{row['reachable']} | {row['evaluations']}" if "filled" in row else "– | –"
+    if row["reason"]:
+        return f"| {row['task']} | – | – | – | lost | – | | – | {counts} |"
+    ours = row["latency_ms"]
+    sides = " | ".join(_ms(ours, row[f"speedup_{side}"]) for side in ("eager", "compiled"))
+    roofline = "–" if row["roofline_fraction"] is None else f"{row['roofline_fraction']:.0%}"
+    return (
+        f"| {row['task']} | {sides} | {ours:.2f} | {row['speedup_best_baseline']:.2f}× | "
+        f"{row['low']:.2f}–{row['high']:.2f} | {row['verdict']} | {roofline} | {counts} |"
+    )
+
+
+def _ms(ours: float, speedup: float | None) -> str:
+    """A baseline's time in the same blocks; it may have none, where torch.compile fails."""
+    return "–" if speedup is None else f"{ours * speedup:.2f}"
+
+
+def _summary(name: str, group: Sequence[Mapping[str, Any]]) -> str:
+    ratios = [row["speedup_best_baseline"] for row in group if not row["reason"]]
+    mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None
+    verdicts = Counter("lost" if row["reason"] else row["verdict"] for row in group)
+    counts = " | ".join(str(verdicts[verdict]) for verdict in ("FAST", "SAME", "SLOW", "lost"))
+    return f"| {name} | {len(group)} | {counts} | {'–' if mean is None else f'{mean:.2f}×'} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
