@@ -274,6 +274,25 @@ EVO_INLINE void store(bool* p, ivec m, all_t) {
     __builtin_memcpy(p, &b, sizeof b);
 }
 
+// integers become floats as they are loaded
+#define EVO_CONVERTING(T)                                            \
+    EVO_INLINE vec load(const T* p, all_t) {                         \
+        typedef T many __attribute__((vector_size(sizeof(T) * lanes))); \
+        many v;                                                      \
+        __builtin_memcpy(&v, p, sizeof v);                           \
+        return __builtin_convertvector(v, vec);                      \
+    }                                                                \
+    EVO_INLINE vec load(const T* p, first n) {                       \
+        vec v{};                                                     \
+        for (int64_t i = 0; i < n.n; ++i) v[i] = (float)p[i];        \
+        return v;                                                    \
+    }
+EVO_CONVERTING(int8_t)
+EVO_CONVERTING(uint8_t)
+EVO_CONVERTING(int16_t)
+EVO_CONVERTING(int32_t)
+#undef EVO_CONVERTING
+
 // Lane i reads p[i · stride].
 template <class T>
 EVO_INLINE vec gather(const T* p, int64_t stride, all_t) {

@@ -43,6 +43,7 @@ _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
     "ge": ">=", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
 }  # fmt: skip
+_SMALL_INTS = ("i8", "u8", "i16", "i32")
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
@@ -131,6 +132,9 @@ def can_vectorise(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tenso
             can_vectorise(a, lane, node, tensors) for a in expr.args
         )
     if isinstance(expr, Cast):
+        if isinstance(expr.arg, Load) and tensors[expr.arg.tensor].dtype in _SMALL_INTS:
+            plain = node.accesses[expr.arg].terms is not None and not expr.arg.guards
+            return plain and computed(expr.dtype) == "f32" and tensors[expr.arg.tensor].kind != "tmp"
         kinds = [expr.dtype, _dtype(expr.arg, tensors)]
         return all(k in (*_FLOATS, "bool") for k in kinds) and can_vectorise(expr.arg, lane, node, tensors)
     if isinstance(expr, Where):
@@ -189,7 +193,10 @@ def print_expr(expr: Expr, ctx: Context) -> Value:
     if isinstance(expr, Load):
         return _load(expr, ctx)
     if isinstance(expr, Cast):
-        return _cast(print_expr(expr.arg, ctx), computed(expr.dtype))
+        value = print_expr(expr.arg, ctx)
+        if value.vector and value.dtype in _SMALL_INTS:  # a load that converts
+            return replace(value, dtype="f32")
+        return _cast(value, computed(expr.dtype))
     if isinstance(expr, Where):
         return _select(
             print_expr(expr.condition, ctx),

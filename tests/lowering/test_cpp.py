@@ -28,7 +28,7 @@ FLAGS = (
     "-fPIC", "-Wno-psabi",
 )  # fmt: skip
 TORCH = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64,
-         "i32": torch.int32, "u8": torch.uint8, "bool": torch.bool}  # fmt: skip
+         "i32": torch.int32, "u8": torch.uint8, "i8": torch.int8, "bool": torch.bool}  # fmt: skip
 
 
 class Module(nn.Module):
@@ -79,6 +79,10 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "unpacked": (
         Module(lambda x, w: x @ (torch.stack((w & 15, w >> 4), -1).flatten(1).to(x.dtype) - 8).t()),
         [rand(3, 20), torch.arange(110, dtype=torch.uint8).view(11, 10)],
+    ),
+    "int8_linear": (
+        Module(lambda x, w, s: (x @ w.to(x.dtype).t()) * s),
+        [rand(5, 24), (torch.arange(21 * 24) % 251 - 125).to(torch.int8).view(21, 24), rand(21)],
     ),
     "logsumexp_column": (Module(lambda x: x.logsumexp(1).relu()), [rand(3, 5, 4, 7)]),
     "of_one": (Module(lambda x: x.logsumexp(1, keepdim=True).sum(1) * 2), [rand(5, 37)]),
