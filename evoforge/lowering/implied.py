@@ -41,10 +41,10 @@ def _tiling(kernel: Kernel, params: Params, lanes: int) -> int:
         best = max(best, levels + (sweep.vector and sweep.unrolled and params.get("UNROLL", 1) > 1))
     for one in kernel.blocks:
         rows, vectors = params["TILE_ROWS"], params["TILE_VECTORS"]
-        levels = one.cut > params.get("DEPTH", one.cut)
+        levels = int(one.cut > params.get("DEPTH", one.cut))
         levels += vectors > 1 and (one.packed != "block" or one.columns > vectors * lanes)
         levels += rows > 1 and one.packed in ("both", "deep")
-        best = max(best, levels, rows * vectors > 1)
+        best = max(best, levels, int(rows * vectors > 1))
     return min(best, 3)
 
 
