@@ -25,7 +25,7 @@ from evoforge.core import Candidate, ParameterSpace, Strategy, Target
 from evoforge.errors import EvoforgeError
 from evoforge.evaluation.judge import Judge
 from evoforge.evaluation.targets import resolve_target
-from evoforge.evaluation.tasks import load_task
+from evoforge.evaluation.tasks import load_task, parse_set
 from evoforge.lowering.space import ScheduleSpace
 
 HERE = Path(__file__).resolve().parent / "coverage"
@@ -43,7 +43,7 @@ def main() -> int:
     if options.rows and options.rows.exists():
         rows = {row["task"]: row for row in map(json.loads, options.rows.read_text().splitlines())}
     target = resolve_target("cpu")
-    overrides = dict(item.split("=", 1) for item in options.set)
+    overrides = dict(parse_set(item) for item in options.set)
     for path in files:
         name = f"{path.parent.name}/{path.stem}"
         if name in rows:
@@ -56,7 +56,7 @@ def main() -> int:
     return _report([rows[f"{path.parent.name}/{path.stem}"] for path in files])
 
 
-def _row(path: Path, target: Target, overrides: dict[str, str], kernels: int) -> dict[str, Any]:
+def _row(path: Path, target: Target, overrides: dict[str, Any], kernels: int) -> dict[str, Any]:
     began, statuses, correct = time.monotonic(), [], False
     try:
         task = load_task(str(path), overrides)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from evoforge.cli._options import Inputs, Json, Sets, TargetSpec
 from evoforge.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["evaluate"]
 

@@ -6,7 +6,6 @@ that long rows stay accurate.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from evoforge.lowering.cpp_expr import CTYPES, computed, print_expr
@@ -27,10 +26,7 @@ def print_scan(printer: SweepPrinter) -> None:
     node = one.reduces[0]
     monoid, vector = str(node.monoid), p.nest.columns and p.vector
     lane = p.lane_loop(p.lane_group) if p.nest.columns else None
-    steps = [
-        Loop((a,), var, p.names.size((a,), f"{var}s"), p.extent((a,)))
-        for a, var in zip(node.reduction, ("step",), strict=False)
-    ]
+    steps = [Loop((a,), "step", p.names.size((a,), "steps"), p.extent((a,))) for a in node.reduction]
     heads = [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in p.rows]
     if lane is not None:
         advance = f"{lane.var} += evo::lanes" if vector else f"++{lane.var}"
@@ -53,8 +49,7 @@ def print_scan(printer: SweepPrinter) -> None:
         with p.loops([_head(loop, node.reverse) for loop in steps]):
             if not vector:
                 p.w("evo::one_by_one();")
-            loops = [*p.rows, *steps, *([replace(lane, var=lane.var)] if lane is not None else [])]
-            ctx = p.context(loops, vector, one)
+            ctx = p.context([*p.rows, *steps, *([lane] if lane is not None else [])], vector, one)
             if lane is not None:
                 ctx.lane, ctx.lane_text = lane.group[-1], lane.var
             outside = dict(p.known)
@@ -62,12 +57,14 @@ def print_scan(printer: SweepPrinter) -> None:
                 p.let(before, ctx)
             ctx.node = node
             value = print_expr(node.body, ctx)
-            text = f"evo::broadcast({value.text})" if vector and not value.vector else value.text
-            push = f"{current} = {_JOINED[monoid].format(a=current, b=in_place(text, wide, vector))};"
+            text = f"{wide}({value.text})"
+            if vector:
+                text = f"({value.text})" if value.vector else f"evo::broadcast({value.text})"
+            push = f"{current} = {_JOINED[monoid].format(a=current, b=text)};"
+            joined = _JOINED[monoid].format(a="before", b="part")
             out = next(o for o in node.outputs if o)
             place = ctx.offset(node.write)
             if vector:
-                joined = _JOINED[monoid].format(a="before", b="part")
                 store = f"evo::store({p.pointer(out)} + {place}, {joined}, n);"
             else:
                 t = p.domain.tensors[out]
@@ -76,15 +73,9 @@ def print_scan(printer: SweepPrinter) -> None:
             for line in (store, push) if node.exclusive else (push, store):
                 p.w(line)
             if vector:
-                joined = _JOINED[monoid].format(a="before", b="part")
                 p.w(f"if (step % 256 == 255) before = {joined}, part = evo::broadcast(float({start}));")
             p.known.clear()
             p.known.update(outside)
-
-
-def in_place(text: str, wide: str, vector: bool) -> str:
-    """A value as an operand of the accumulator's type."""
-    return f"({text})" if vector else f"{wide}({text})"
 
 
 def _head(loop: Loop, reverse: bool) -> str:

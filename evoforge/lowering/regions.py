@@ -246,8 +246,8 @@ class _Planner:
 
     def _scan(self, number: int, node: Node) -> None:
         rows = tuple(a for a in node.axes if a not in node.reduction)
-        nest, one = Nest(rows, [Pass()], region=number), Pass()
-        nest.passes[0] = one
+        one = Pass()
+        nest = Nest(rows, [one], region=number)
         self.nests.append(nest)
         self._need_all(nest, one, node, rows, True)
         one.reduces.append(node)
