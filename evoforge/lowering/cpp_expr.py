@@ -106,11 +106,6 @@ def _atom_text(atom: Any, ctx: Context) -> str:
     return f"(int64_t)({print_expr(atom.value, ctx).text})"
 
 
-def depends(node: Any, lane: str, accesses: Mapping[Load, Access]) -> bool:
-    """Whether an expression varies along the lane axis (values of other stages: by their loads)."""
-    return lane in axes_of(node)
-
-
 def can_vectorise(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -> bool:
     """Whether `expr` can be computed for a vector of neighbours along `lane`."""
     if lane not in axes_of(expr):
@@ -211,7 +206,7 @@ def _load(load: Load, ctx: Context) -> Value:
     dtype = computed(ctx.tensors[load.tensor].dtype)
     known = ctx.known.get(load.tensor)
     if known is not None:
-        return _where_guarded(known, load, ctx) if load.guards else known
+        return _guarded(known, load, load.guards, ctx)
     assert ctx.node is not None
     access = ctx.node.accesses[load]
     where = ctx.offset(access) if access.terms is not None else _address(load, ctx)
@@ -219,42 +214,31 @@ def _load(load: Load, ctx: Context) -> Value:
     if shared is not None and not load.guards:
         return shared
     pointer = ctx.pointers[load.tensor]
-    step = access.step(ctx.lane) if access.terms is not None else None
-    vector = ctx.vector and ctx.lane in axes_of(load)
     place = pointer if where == "0" else f"{pointer} + {where}"
-    phase = _phase(load, ctx.lane, ctx.tensors) if vector and access.terms is None else None
-    if phase is not None:
-        return _phase_load(load, phase, ctx)
-    masks = [guard for guard in load.guards if vector and ctx.lane in axes_of(guard.arg)]
-    lanes = ", ".join(["n", *([" & ".join(_mask(guard, ctx) for guard in masks)] if masks else [])])
-    if vector and step == 1:
-        value = Value(f"evo::load({place}, {lanes})", True, dtype)
-    elif vector:
-        value = Value(f"evo::gather({place}, {_step_text(access, ctx)}, {lanes})", True, dtype)
-    elif ctx.tensors[load.tensor].dtype in ("f16", "bf16") and load.tensor not in ctx.stored_as:
-        value = Value(f"float({pointer}[{where}])", False, dtype)
-    else:
-        value = Value(f"{pointer}[{where}]", False, dtype)
-    if masks and load.other != 0:
-        held = " & ".join(_mask(guard, ctx) for guard in masks)
-        value = Value(f"evo::select({held}, {value.text}, evo::broadcast({_literal(load.other, dtype)}))", True, dtype)
-    scalar = [guard for guard in load.guards if guard not in masks and guard not in ctx.given]
-    if scalar:
-        condition = guards_text(scalar, ctx)
-        other = Value(_literal(load.other, dtype), False, dtype)
-        texts = [_as_vector(part) if vector else part.text for part in (value, other)]
-        return Value(f"({condition} ? {texts[0]} : {texts[1]})", vector, dtype)
-    return value
-
-
-def _where_guarded(value: Value, load: Load, ctx: Context) -> Value:
-    """A value that is at hand where all guards of its load hold, the other one elsewhere."""
     masks = [guard for guard in load.guards if ctx.vector and ctx.lane in axes_of(guard.arg)]
-    scalar = [guard for guard in load.guards if guard not in masks and guard not in ctx.given]
+    rest = [guard for guard in load.guards if guard not in masks]
+    if ctx.vector and ctx.lane in axes_of(load.index):
+        step = access.step(ctx.lane)
+        if step is None:
+            return _guarded(_quotients(load, masks, ctx), load, rest, ctx)
+        lanes = f"n, {_masks(masks, ctx)}" if masks else "n"  # masked lanes read as 0
+        stride = "" if step == 1 else f"{_step_text(access, ctx)}, "
+        value = Value(f"evo::{'load' if step == 1 else 'gather'}({place}, {stride}{lanes})", True, dtype)
+        return _guarded(value, load, load.guards if load.other else rest, ctx)
+    text = f"{pointer}[{where}]"
+    if ctx.tensors[load.tensor].dtype in ("f16", "bf16") and load.tensor not in ctx.stored_as:
+        text = f"float({text})"
+    return _guarded(Value(text, False, dtype), load, load.guards, ctx)
+
+
+def _guarded(value: Value, load: Load, guards: Sequence[Guard], ctx: Context) -> Value:
+    """`value` where all of `guards` hold, the load's other value elsewhere."""
+    masks = [guard for guard in guards if ctx.vector and ctx.lane in axes_of(guard.arg)]
+    scalar = [guard for guard in guards if guard not in masks and guard not in ctx.given]
     other = Value(_literal(load.other, value.dtype), False, value.dtype)
     if masks:
-        held = " & ".join(_mask(guard, ctx) for guard in masks)
-        value = Value(f"evo::select({held}, {_as_vector(value)}, {_as_vector(other)})", True, value.dtype)
+        text = f"evo::select({_masks(masks, ctx)}, {_as_vector(value)}, {_as_vector(other)})"
+        value = Value(text, True, value.dtype)
     if scalar:
         texts = [_as_vector(part) if value.vector else part.text for part in (value, other)]
         value = Value(f"({guards_text(scalar, ctx)} ? {texts[0]} : {texts[1]})", value.vector, value.dtype)
@@ -291,35 +275,13 @@ def _is_mask(guard: Guard) -> bool:
     return guard.kind == "ge0" and all(isinstance(atom, str) for _, atom in guard.arg.terms)
 
 
-def _mask(guard: Guard, ctx: Context) -> str:
-    """Lanes where a guard holds: it changes by the lane axis' factor from one to the next."""
-    factor = next(c for c, atom in guard.arg.terms if atom == ctx.lane)
-    return f"evo::at_least_0({affine_text(guard.arg, ctx)}, {factor})"
-
-
-def _difference(op: Op) -> Affine | None:
-    """The first minus the second of two positions that are compared; None where that is not linear."""
-    sides = []
-    for arg in op.args:
-        if isinstance(arg, Position):
-            sides.append(arg.index)
-        elif isinstance(arg, Const) and isinstance(arg.value, int):
-            sides.append(const(arg.value))
-    if op.name not in _COMPARISONS or len(sides) != 2 or all(isinstance(arg, Const) for arg in op.args):
-        return None
-    gap = add(sides[0], scale(sides[1], -1))
-    return gap if all(isinstance(atom, str) for _, atom in gap.terms) else None
-
-
-def _compared(name: str, gap: Affine, ctx: Context) -> str:
-    def holds(index: Affine) -> str:
-        factor = next((c for c, atom in index.terms if atom == ctx.lane), 0)
-        return f"evo::at_least_0({affine_text(index, ctx)}, {factor})"
-
-    least, most = holds(gap), holds(scale(gap, -1))
-    if name in ("eq", "ne"):
-        return f"{'' if name == 'eq' else '~'}({least} & {most})"
-    return {"ge": least, "le": most, "gt": f"~{most}", "lt": f"~{least}"}[name]
+def _masks(guards: Sequence[Guard], ctx: Context) -> str:
+    """Lanes where all of `guards` hold: each changes by the lane axis' factor from one lane to the next."""
+    texts = []
+    for guard in guards:
+        factor = next(c for c, atom in guard.arg.terms if atom == ctx.lane)
+        texts.append(f"evo::at_least_0({affine_text(guard.arg, ctx)}, {factor})")
+    return " & ".join(texts)
 
 
 def _phase(load: Load, lane: str, tensors: Mapping[str, Tensor]) -> FloorDiv | None:
@@ -348,19 +310,41 @@ def _phase(load: Load, lane: str, tensors: Mapping[str, Tensor]) -> FloorDiv | N
     return atom if all(isinstance(a, str) for _, a in atom.arg.terms) else None
 
 
-def _phase_load(load: Load, phase: FloorDiv, ctx: Context) -> Value:
-    rest = replace(
-        load, index=tuple(Affine(tuple((c, a) for c, a in i.terms if a != phase), i.const) for i in load.index)
-    )
-    where = _address(rest, ctx)
+def _quotients(load: Load, guards: Sequence[Guard], ctx: Context) -> Value:
+    """The elements of a `_phase`, where `guards`, those about the lane axis, hold."""
+    phase = _phase(load, ctx.lane, ctx.tensors)
+    assert phase is not None, "the lane axis is not linear in this address: `can_vectorise` says so"
+    index = tuple(Affine(tuple((c, a) for c, a in i.terms if a != phase), i.const) for i in load.index)
+    where = _address(replace(load, index=index), ctx)
     place = ctx.pointers[load.tensor] if where == "0" else f"{ctx.pointers[load.tensor]} + {where}"
-    masks = [g for g in load.guards if ctx.lane in axes_of(g.arg) and g.kind == "ge0"]
-    held = " & ".join(_mask(guard, ctx) for guard in masks) or "evo::take({evo::lanes})"
-    text = f"evo::load_quotients({place}, {affine_text(phase.arg, ctx)}, {phase.by}, n, {held})"
-    scalar = [guard for guard in load.guards if ctx.lane not in axes_of(guard.arg) and guard not in ctx.given]
-    if scalar:
-        text = f"({guards_text(scalar, ctx)} ? {text} : evo::vec{{}})"
-    return Value(text, True, "f32")
+    held = _masks([guard for guard in guards if guard.kind == "ge0"], ctx) or "evo::take({evo::lanes})"
+    first = affine_text(phase.arg, ctx)
+    return Value(f"evo::load_quotients({place}, {first}, {phase.by}, n, {held})", True, "f32")
+
+
+def _difference(op: Op) -> Affine | None:
+    """The first minus the second of two positions that are compared; None where that is not linear."""
+    sides = []
+    for arg in op.args:
+        if isinstance(arg, Position):
+            sides.append(arg.index)
+        elif isinstance(arg, Const) and isinstance(arg.value, int):
+            sides.append(const(arg.value))
+    if op.name not in _COMPARISONS or len(sides) != 2 or all(isinstance(arg, Const) for arg in op.args):
+        return None
+    gap = add(sides[0], scale(sides[1], -1))
+    return gap if all(isinstance(atom, str) for _, atom in gap.terms) else None
+
+
+def _compared(name: str, gap: Affine, ctx: Context) -> str:
+    def holds(index: Affine) -> str:
+        factor = next((c for c, atom in index.terms if atom == ctx.lane), 0)
+        return f"evo::at_least_0({affine_text(index, ctx)}, {factor})"
+
+    least, most = holds(gap), holds(scale(gap, -1))
+    if name in ("eq", "ne"):
+        return f"{'' if name == 'eq' else '~'}({least} & {most})"
+    return {"ge": least, "le": most, "gt": f"~{most}", "lt": f"~{least}"}[name]
 
 
 def _cast(value: Value, dtype: str) -> Value:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 from evoforge.lowering.cpp_expr import Value, can_vectorise, computed
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Blocks", "Layout", "Loop", "Sweep"]
 
-_OUTER = (
-    ("row", "rows"), ("batch", "batches"), ("group", "groups"), ("part", "parts"), ("slab", "slabs"),
-    ("deck", "decks"), ("wing", "wings"), ("floor", "floors"),
-)  # fmt: skip
-_INNER = (("line", "lines"), ("plane", "planes"), ("volume", "volumes"), ("space", "spaces"), ("world", "worlds"))
+_OUTER = (("row", "rows"), ("batch", "batches"), ("group", "groups"), ("part", "parts"), ("slab", "slabs"))
+_INNER = (("line", "lines"), ("plane", "planes"), ("volume", "volumes"))
+
+
+def _named(words: tuple[tuple[str, str], ...], last: str) -> Iterator[tuple[str, str]]:
+    """(variable, name of its size) for loops from the inside out; numbered where words end."""
+    return chain(words, ((f"{last}{k}", f"{last}s{k}") for k in count(2)))
 
 
 @dataclass
@@ -114,7 +117,7 @@ class Layout:
                     groups += [(a,) for a in mine if a != nest.lane]
         self.lane_group = lane
         loops = []
-        for group, (var, size) in zip(reversed(groups), _OUTER, strict=False):
+        for group, (var, size) in zip(reversed(groups), _named(_OUTER, "outer"), strict=False):
             loops.append(Loop(group, var, self.names.size(group, size), self.extent(group)))
         return loops[::-1]
 
@@ -132,7 +135,7 @@ class Layout:
             return [
                 Loop(g, v if k else "step", self.names.size(g, s if k else "steps"), self.extent(g))
                 for k, (g, (v, s)) in reversed(
-                    list(enumerate(zip(reversed(groups), (("step", "steps"), *_INNER), strict=False)))
+                    list(enumerate(zip(reversed(groups), _named((("step", "steps"), *_INNER), "inner"), strict=False)))
                 )
             ]
         if not nest.reduces:
@@ -142,7 +145,7 @@ class Layout:
         groups = [g for g in groups if g != fast]
         loops = [
             Loop(g, v, self.names.size(g, s), self.extent(g))
-            for g, (v, s) in zip(reversed(groups), _INNER, strict=False)
+            for g, (v, s) in zip(reversed(groups), _named(_INNER, "inner"), strict=False)
         ][::-1]
         return [*loops, self.lane_loop(fast)] if fast else loops
 

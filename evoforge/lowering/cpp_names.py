@@ -18,9 +18,8 @@ _RESERVED = {
     "and", "or", "not", "xor", "float", "double", "int", "bool", "auto", "do", "new", "this", "u", "n", "p", "k", "at",
     "call", "evo", "whole", "aligned", "pieces", "row", "rows", "col", "cols", "min", "max", "chunk", "tile", "panel",
     "block", "line", "lines", "step", "steps", "batch", "batches", "group", "groups", "part", "parts", "slab", "slabs",
-    "plane", "planes", "volume", "volumes", "space", "spaces", "world", "worlds", "deck", "decks", "wing", "wings",
-    "floor", "floors", "before", "so_far", "r", "band", "tiles", "first", "last", "depth",
-    "row_block", "batch_block", "group_block",
+    "plane", "planes", "volume", "volumes", "before", "so_far", "r", "band", "tiles", "first", "last", "depth", "end",
+    "before_it", "total", "row_block", "batch_block", "group_block",
 }  # fmt: skip
 
 
