@@ -27,7 +27,7 @@ from evoforge.lowering.ir import (
 )
 from evoforge.lowering.stages import dtype_of, extents_of
 
-__all__ = ["flops", "trace_signature"]
+__all__ = ["flops", "signature_of", "trace_signature"]
 
 _FLOATS = ("f32", "f64")
 _MOST_POINTS = 1 << 20  # of a guard's domain that are looked at one by one
@@ -211,6 +211,16 @@ def _positions(body: Any) -> set[str]:
 
     rewrite(body, visit)
     return used
+
+
+def signature_of(graph: Graph) -> Signature:
+    """The inputs, constants and outputs of a captured graph."""
+
+    def specs(kind: str) -> tuple[TensorSpec, ...]:
+        found = (graph.tensors[name] for name in graph.names(kind))
+        return tuple(TensorSpec(t.name, t.shape, t.stride, t.dtype) for t in found)
+
+    return Signature(specs("in"), specs("cst"), specs("out"))
 
 
 def trace_signature(graph: Graph, signature: Signature, l2_bytes: int) -> Signature | None:

@@ -41,7 +41,7 @@ def _tiling(kernel: Kernel, params: Params, lanes: int) -> int:
         best = max(best, levels + (sweep.vector and sweep.unrolled and params.get("UNROLL", 1) > 1))
     for one in kernel.blocks:
         rows, vectors = params["TILE_ROWS"], params["TILE_VECTORS"]
-        levels = int(one.cut > params.get("DEPTH", one.cut))
+        levels = int(one.packed != "deep" and one.cut > params.get("DEPTH", one.cut))  # a piece's bounds are variables
         levels += vectors > 1 and (one.packed != "block" or one.columns > vectors * lanes)
         levels += rows > 1 and one.packed in ("both", "deep")
         best = max(best, levels, int(rows * vectors > 1))

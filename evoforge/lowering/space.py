@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from evoforge.core import Cell, Params, Signature, Strategy, TensorSpec
+from evoforge.core import Cell, Params, Strategy
 from evoforge.lowering import rewrites
 from evoforge.lowering.contraction import find_contraction
-from evoforge.lowering.cost import trace_signature
+from evoforge.lowering.cost import signature_of, trace_signature
 from evoforge.lowering.cpp import Kernel, print_kernel
 from evoforge.lowering.domain import Domain, build_domain
 from evoforge.lowering.implied import implied_cell
@@ -378,12 +378,7 @@ def _unfused(graph: Graph) -> int:
 
 def _traced_bytes(graph: Graph, l2_bytes: int) -> dict[str, int]:
     """Bytes of every input, constant and output in the run that facts are traced from."""
-
-    def specs(kind: str) -> tuple[TensorSpec, ...]:
-        found = (graph.tensors[name] for name in graph.names(kind))
-        return tuple(TensorSpec(t.name, t.shape, t.stride, t.dtype) for t in found)
-
-    whole = Signature(specs("in"), specs("cst"), specs("out"))
+    whole = signature_of(graph)
     small = trace_signature(graph, whole, l2_bytes) or whole
     return {spec.name: spec.nbytes for spec in (*small.inputs, *small.constants, *small.outputs)}
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from evoforge.archives import Descriptor
-from evoforge.core import ParameterSpace, Signature, Strategy, TensorSpec
+from evoforge.core import ParameterSpace, Strategy
 from evoforge.evaluation.build import Builder
 from evoforge.evaluation.facts import collect_facts
+from evoforge.lowering.cost import signature_of
 from evoforge.lowering.ir import Graph
 from evoforge.lowering.space import ScheduleSpace
 
@@ -42,32 +43,34 @@ def graph() -> Graph:
     return found
 
 
-@pytest.fixture(scope="module")
-def described(graph: Graph, builder: Builder) -> Any:
-    target = builder.target
-
-    def specs(kind: str) -> tuple[TensorSpec, ...]:
-        tensors = [graph.tensors[name] for name in graph.names(kind)]
-        return tuple(TensorSpec(t.name, t.shape, t.stride, t.dtype) for t in tensors)
-
-    signature = Signature(specs("in"), specs("cst"), specs("out"))
+def describer(graph: Graph, builder: Builder) -> Any:
+    signature = signature_of(graph)
 
     def describe(source: str) -> Any:
         params = ParameterSpace.parse(source).defaults()
         built = builder.build(source, params, signature)
         assert built.object_path is not None, built.reason
-        facts = collect_facts(source, params, built, signature, None, target, builder, unfused=graph.unfused)
+        facts = collect_facts(source, params, built, signature, None, builder.target, builder, unfused=graph.unfused)
         return Descriptor().cell(facts)
 
     return describe
 
 
-@pytest.fixture(scope="module")
-def space(graph: Graph, builder: Builder) -> ScheduleSpace:
+def space_of(graph: Graph, builder: Builder) -> ScheduleSpace:
     target = builder.target
     return ScheduleSpace(
         [graph], l1_bytes=target.l1_bytes, l2_bytes=target.l2_bytes, vector_bytes=target.vector_bytes, threads=2
     )
+
+
+@pytest.fixture(scope="module")
+def described(graph: Graph, builder: Builder) -> Any:
+    return describer(graph, builder)
+
+
+@pytest.fixture(scope="module")
+def space(graph: Graph, builder: Builder) -> ScheduleSpace:
+    return space_of(graph, builder)
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +93,22 @@ def test_the_cell_from_facts_is_the_implied_one(space: ScheduleSpace, described:
     wrong = [pair for pair in pairs if pair[0] != pair[1]]
     assert len(wrong) <= 1, wrong
     assert len({implied for implied, _, _ in pairs}) > SAMPLE // 3
+
+
+def test_so_is_that_of_a_contraction(builder: Builder) -> None:
+    import torch
+
+    from evoforge.lowering.capture import capture
+    from evoforge.lowering.ir import from_json
+
+    class Product(torch.nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return torch.relu(a @ b)
+
+    graph = from_json(capture(Product(), [torch.ones(256, 1024), torch.ones(1024, 192)]))
+    space, describe = space_of(graph, builder), describer(graph, builder)
+    genomes = [{"contract:0": how} for how in ("block", "pack", "both", "deep")]
+    assert [space.implied_cell(genome) for genome in genomes] == [describe(space.render(genome)) for genome in genomes]
 
 
 def test_refactoring_moves_no_generated_kernel(space: ScheduleSpace, described: Any, refactor: ModuleType) -> None:
