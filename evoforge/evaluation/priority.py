@@ -33,10 +33,15 @@ def can_prioritise() -> bool:
 
 
 def prioritise(pid: int) -> None:
-    """Puts every thread of a process that is measured ahead of others; those to come inherit it."""
+    """Puts every thread of a process that is measured, and of what it started, ahead of others; heirs inherit it.
+
+    What runs is a descendant: the process that is known only waits for the one in a namespace of its own.
+    """
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             os.sched_setscheduler(int(thread.name), os.SCHED_FIFO, os.sched_param(_MEASURED))
+            for child in (thread / "children").read_text().split():
+                prioritise(int(child))
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The child process that executes task files: ``python -m evoforge.evaluation.worker_main FD``.
+"""The child process that executes task files, forked by `evoforge.evaluation.forking`.
 
 Answers requests from `evoforge.evaluation.worker_process` over a socket, one at a time, in order.
 What the task prints goes to the process's own output, never into an answer.
@@ -269,7 +269,3 @@ def main(fd: int, threads: int) -> None:
     threading.Thread(target=_end_with_client, args=(fd,), daemon=True).start()
     _Server(socket.socket(fileno=fd)).serve()
     os._exit(0)  # the task's atexit hooks and threads have nothing more to say
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(os.environ.get("OMP_NUM_THREADS", "1")))

@@ -11,21 +11,19 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from evoforge import errors
 from evoforge.core import Task
 from evoforge.errors import EvoforgeError, WorkerError
 from evoforge.evaluation import wire
-from evoforge.evaluation.sandbox import confined
-from evoforge.evaluation.spawn import kill_group, signal_group, spawn
+from evoforge.evaluation.forking import Forked, fork_worker
 from evoforge.paths import cache_dir
 
 __all__ = ["WorkerProcess", "child_environment"]
@@ -33,7 +31,7 @@ __all__ = ["WorkerProcess", "child_environment"]
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "CC", "CXX", "LD_LIBRARY_PATH", "VIRTUAL_ENV",
          "PYTHONHOME", "EVOFORGE_CACHE", "XDG_CACHE_HOME", "USER", "LOGNAME")  # fmt: skip
 _ATEN_ISA = {"x86-64": "default", "x86-64-v2": "default", "x86-64-v3": "avx2", "x86-64-v4": "avx512"}
-_NOISE = ("worker_main.py", "worker_model.py", "<frozen runpy>", "Extension modules:")
+_NOISE = ("worker_main.py", "worker_model.py", "forking.py", "<frozen runpy>", "Extension modules:")
 """What faulthandler adds below the task's own frames."""
 
 _HINTS: dict[int, str] = {
@@ -99,20 +97,15 @@ class WorkerProcess:
         self._socket = ours
         # A task may read what its user may, but reaches no network and changes no file but scratch ones.
         compiled = cache_dir() / "inductor"
-        scratch = [compiled, Path(tempfile.gettempdir()), Path("/dev/null"), Path("/dev/shm")]
-        launcher = confined(["/"], scratch, "-k", str(theirs.fileno()))
         compiled.mkdir(parents=True, exist_ok=True)
-        with theirs:
-            self._process = spawn(
-                [*launcher, sys.executable, "-P", "-m", "evoforge.evaluation.worker_main", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=[theirs.fileno()],
-                env=child_environment(side, threads, isa),
-            )
-        assert self._process.stdout is not None
-        self._drain = threading.Thread(target=_drain, args=(self._process.stdout, self._tail), daemon=True)
+        scratch = [compiled, Path(tempfile.gettempdir()), Path("/dev/null"), Path("/dev/shm")]
+        printed, printing = os.pipe()
+        try:
+            with theirs:
+                self._process = fork_worker(theirs, printing, child_environment(side, threads, isa), scratch, threads)
+        finally:
+            os.close(printing)
+        self._drain = threading.Thread(target=_drain, args=(printed, self._tail), daemon=True)
         self._drain.start()
         self._finalizer = weakref.finalize(self, _kill, self._process, ours)
         body = {
@@ -191,12 +184,12 @@ class WorkerProcess:
         """
         with self._lock:
             if not self.pending and not self._frozen:
-                signal_group(self._process, signal.SIGSTOP)
+                self._process.signal(signal.SIGSTOP)
                 self._frozen = True
 
     def _thaw(self) -> None:
         if self._frozen:
-            signal_group(self._process, signal.SIGCONT)
+            self._process.signal(signal.SIGCONT)
             self._frozen = False
 
     @property
@@ -222,7 +215,7 @@ class WorkerProcess:
 
     def _died(self, what: str) -> WorkerError:
         try:
-            code = self._process.wait(timeout=5.0)
+            code = self._process.wait(5.0)
         except subprocess.TimeoutExpired:
             return self._failure(f"broke its protocol while {what}")
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
@@ -242,15 +235,15 @@ def _rebuilt(error: Mapping[str, str]) -> EvoforgeError:
     return kind(error["message"]) if issubclass(kind, EvoforgeError) else WorkerError(error["message"])
 
 
-def _drain(stream: IO[bytes], tail: collections.deque[bytes]) -> None:
+def _drain(printed: int, tail: collections.deque[bytes]) -> None:
     """Keeps the last bytes of what the child prints, so that it never blocks and never grows."""
-    with stream:
-        while chunk := os.read(stream.fileno(), 8192):
-            tail.append(chunk)
-            while sum(map(len, tail)) > _KEPT_OUTPUT_BYTES:
-                tail.popleft()
+    while chunk := os.read(printed, 8192):
+        tail.append(chunk)
+        while sum(map(len, tail)) > _KEPT_OUTPUT_BYTES:
+            tail.popleft()
+    os.close(printed)
 
 
-def _kill(process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+def _kill(process: Forked, sock: socket.socket) -> None:
     sock.close()
-    kill_group(process)
+    process.kill()

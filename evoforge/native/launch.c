@@ -5,34 +5,7 @@
 // -s takes every layer that there is: namespaces, landlock (reads only below the -r and -w paths, writes below
 // the -w ones) and a filter. -k keeps one inherited descriptor beside 0–2. -q prints the layers reached, one
 // a line, and runs nothing. The program dies with the thread that started it and cannot gain privileges.
-#include "sandbox.h"
-
-#include "filter.h"
-
-static int refuse_calls(void) {
-    const int refused[] = {
-        SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_process_madvise, SYS_pidfd_getfd, SYS_mount,
-        SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_setns, SYS_unshare, SYS_bpf, SYS_perf_event_open, SYS_keyctl,
-        SYS_add_key, SYS_request_key, SYS_userfaultfd, SYS_io_uring_setup, SYS_kexec_load, SYS_init_module,
-        SYS_finit_module, SYS_delete_module, SYS_swapon, SYS_swapoff, SYS_reboot, SYS_acct, SYS_quotactl, SYS_open_by_handle_at,
-        SYS_move_mount, SYS_open_tree, SYS_fsopen, SYS_fsmount, SYS_setuid, SYS_setgid, SYS_mknod, SYS_mknodat,
-    };
-    enum { COUNT = sizeof refused / sizeof *refused };
-    struct sock_filter lines[5 + 2 * COUNT + 20] = {START};
-    const struct sock_filter last[] = {
-        REFUSE(SYS_clone3, ENOSYS),
-        IF_CALL(SYS_clone, 4), LOAD(args[0]), IF_ANY(OTHER_SPACES & ~CLONE_VFORK), ERROR(EPERM), ALLOW,
-        IF_CALL(SYS_socket, 4), LOAD(args[0]), IF_EQUAL(1), ALLOW, ERROR(EACCES),  // AF_UNIX
-        ALLOW,
-    };
-    size_t count = 4;
-    for (size_t i = 0; i < COUNT; i++) {
-        const struct sock_filter pair[] = {REFUSE(refused[i], EPERM)};
-        lines[count++] = pair[0], lines[count++] = pair[1];
-    }
-    memcpy(lines + count, last, sizeof last);
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && set_filter(lines, (count + sizeof last / sizeof *last) * sizeof *lines);
-}
+#include "confine.h"
 
 int main(int argc, char** argv) {
     const char* paths[64];
@@ -57,9 +30,7 @@ int main(int argc, char** argv) {
     if (confined) {
         spaces = enter_namespaces();
         if (asked && spaces) spaces = mount("none", "/tmp", "tmpfs", 0, NULL) == 0;
-        int rules = landlock_rules();
-        for (int i = 0; rules >= 0 && i < n_paths; i++) landlock_allow(rules, paths[i], writing[i]);
-        locked = landlock_enforce(rules);
+        locked = allow_only(paths, writing, n_paths);
         if (spaces) drop_capabilities();
         filtered = refuse_calls();
     }

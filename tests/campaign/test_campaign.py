@@ -21,6 +21,7 @@ from evoforge.campaign import Campaign, Event, bench, elites, lineage, show, sta
 from evoforge.config import Budget, CampaignConfig
 from evoforge.core import Kind, Status
 from evoforge.errors import EnvironmentChangedError, NotFoundError, UsageError
+from evoforge.evaluation.forking import WORKER_NAME
 from evoforge.storage import open_store
 
 EVALS = 7
@@ -232,9 +233,8 @@ def no_child_is_left() -> bool:
     for _ in range(50):
         if not [
             p
-            for p in psutil.process_iter(["cmdline", "environ"])
-            if "evoforge.evaluation.worker_main" in " ".join(p.info["cmdline"] or ())
-            and (p.info["environ"] or {}).get("EVOFORGE_CACHE") == cache
+            for p in psutil.process_iter(["name", "environ"])
+            if p.info["name"] == WORKER_NAME and (p.info["environ"] or {}).get("EVOFORGE_CACHE") == cache
         ]:
             return True
         time.sleep(0.1)

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from evoforge.core import Task, TensorSpec
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError, UsageError, WorkerError
+from evoforge.evaluation.priority import can_prioritise, prioritise
 from evoforge.evaluation.sandbox import LAYERS, reached_layers
 from evoforge.evaluation.targets import find_compiler
 from evoforge.evaluation.tasks import load_task
@@ -400,6 +402,38 @@ def test_the_child_ends_when_its_client_is_killed(norm: Task) -> None:
     while _alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not _alive(pid)
+
+
+@pytest.mark.skipif(not can_prioritise(), reason="needs real-time priority")
+def test_what_runs_a_baseline_is_put_ahead_of_others_and_not_only_its_keeper(tmp_path: Path) -> None:
+    task = task_of(tmp_path, "scale", SCALE)
+    with ReferenceWorker(task) as reference, BaselineWorker(task, side="eager") as baseline:
+        baseline.prepare("default", [reference.inputs("default", 0)])
+        baseline.empty()
+        prioritise(baseline.pid)
+        baseline.run("default", 1, 0)
+        below = [process.pid for process in psutil.Process(baseline.pid).children(recursive=True)]
+        assert below
+        assert {os.sched_getscheduler(pid) for pid in (baseline.pid, *below)} == {os.SCHED_FIFO}
+
+
+def test_workers_are_forked_from_one_that_a_later_one_finds_dead(tmp_path: Path) -> None:
+    task = task_of(tmp_path, "scale", SCALE)
+    with ReferenceWorker(task) as first, ReferenceWorker(task) as second:
+        signature = first.describe()
+        assert second.describe() == signature
+        servers = {_parent(first.pid), _parent(second.pid)}
+        assert len(servers) == 1
+        os.kill(servers.pop(), 9)
+        with pytest.raises(WorkerError, match="died"):
+            for _ in range(1000):  # death reaches the worker through its keeper
+                second.inputs("default", 0).close()
+    with ReferenceWorker(task) as third:
+        assert third.describe() == signature
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_a_baseline_stands_still_between_its_batches_and_dies_with_its_client(tmp_path: Path) -> None:
