@@ -75,7 +75,7 @@ def prepare(
     target = known_ceilings(row.target)
     narrator.tell("phase", text="starting the reference")
     judge = stack.enter_context(Judge(row.task, target, seed=config.seed, sandbox=config.judge.sandbox))
-    judge.open()
+    judge.open(compiled=True)
     setup = known or analyse(judge, row.task, target)
     judge.set_context(setup.trace_signatures, setup.unfused)
     judge.set_bounds(setup.bounds_ms or {})

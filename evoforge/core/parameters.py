@@ -13,6 +13,8 @@ tree, never by ``eval``, since kernels are untrusted text.
 from __future__ import annotations
 
 import ast
+import functools
+import heapq
 import itertools
 import operator
 import re
@@ -160,6 +162,30 @@ class ParameterSpace:
                 mixed[parameter.name] = values[parameter.name]
         return mixed if self.feasible(mixed) else self.defaults()
 
+    def nearest(self) -> dict[str, int] | None:
+        """The feasible values fewest choices away from the defaults, or None; of ties the first in header order.
+
+        Searches outwards from the defaults: time grows with the distance, and only a space without feasible
+        values is searched whole.
+        """
+        names = [parameter.name for parameter in self.parameters]
+        choices = [parameter.choices for parameter in self.parameters]
+        start = tuple(parameter.choices.index(parameter.default) for parameter in self.parameters)
+        waiting, seen = [(0, start)], {start}
+        while waiting:
+            distance, at = heapq.heappop(waiting)
+            values = {name: options[i] for name, options, i in zip(names, choices, at, strict=True)}
+            if all(_holds(text, values) for text in self.constraints):
+                return values
+            for axis, i in enumerate(at):
+                for step in (-1, 1):
+                    away = i == start[axis] or (step > 0) == (i > start[axis])
+                    moved = (*at[:axis], i + step, *at[axis + 1 :])
+                    if away and 0 <= i + step < len(choices[axis]) and moved not in seen:
+                        seen.add(moved)
+                        heapq.heappush(waiting, (distance + 1, moved))
+        return None
+
     def product_size(self) -> int:
         """How many combinations there are before the constraints."""
         size = 1
@@ -177,8 +203,12 @@ class ParameterSpace:
 
 
 def _holds(text: str, values: Params) -> bool:
+    return bool(_evaluate(_parsed(text), values))
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(text: str) -> ast.Expression:
     try:
-        tree: Any = ast.parse(text, mode="eval")
+        return ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, RecursionError):
         raise ParameterError(f"expected an expression after 'require', got {text!r}") from None
-    return bool(_evaluate(tree, values))

@@ -67,7 +67,7 @@ class Baselines:
         """`compiled_state` after at most `timeout_s`."""
         if self._failed:
             return f"failed: {self._failed}"
-        if "compiled" not in self._workers:
+        if not any(side == "compiled" for side, _ in self._handed):
             return "waiting"
         try:
             done = self._workers["compiled"].ready(timeout_s)

@@ -35,6 +35,7 @@ WORKER_NAME = "evoforge-worker"
 
 _NUMBER = struct.Struct("<i")
 _PR_SET_NAME = 15
+_WORKER = "evoforge.evaluation.worker_main"
 
 
 class Forked:
@@ -69,7 +70,7 @@ class Forked:
             if self._code is None:
                 if started and not self._readable(timeout_s):
                     raise subprocess.TimeoutExpired(WORKER_NAME, timeout_s)
-                code = self._number() if started else None
+                code = self._number() if started else 1
                 self._code = -signal.SIGKILL if code is None else code
                 os.close(self._status)
             return self._code
@@ -109,6 +110,8 @@ class _Server:
             self.process = spawn(
                 [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), str(library), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env=dict(environment),
             )
@@ -129,17 +132,24 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def fork_worker(
-    sock: socket.socket, printed: int, environment: Mapping[str, str], writable: Sequence[Path], threads: int
+    sock: socket.socket,
+    printed: int,
+    environment: Mapping[str, str],
+    writable: Sequence[Path],
+    threads: int,
+    imports: Sequence[str] = (),
 ) -> Forked:
     """A worker that serves on `sock`, reads every file, writes below `writable` and prints to `printed`.
 
-    Returns at once; the first of an environment starts when its server has imported torch.
+    Returns at once; the first of an environment starts when its server has imported torch. `imports` are
+    modules that it may come to need: the server imports them, too, once a second worker names them.
 
     Raises:
         MissingToolError: no C compiler.
         OSError: the server cannot be started.
     """
-    order = {"writable": [str(path) for path in writable], "threads": threads, "cwd": str(Path.cwd())}
+    folders = [str(path) for path in writable]
+    order = {"writable": folders, "threads": threads, "cwd": str(Path.cwd()), "imports": list(imports)}
     status, theirs = os.pipe()
     key = tuple(sorted(environment.items()))
     try:
@@ -162,19 +172,25 @@ def fork_worker(
 
 
 def _serve(orders: socket.socket, library: ctypes.PyDLL) -> None:
-    from evoforge.evaluation import worker_main  # noqa: F401 - torch, for all that are forked from here
-
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
-    gc.collect()
-    gc.freeze()  # a collection would copy every page of what is shared
+    server, named = os.getpid(), {_WORKER}
     while True:
         try:
             order, fds = wire.receive(orders)
         except (EOFError, OSError):
             return
-        server = os.getpid()
-        if os.fork() == 0:
-            _end_after(_keep, library, server, order, fds)
+        try:
+            for name in (_WORKER, *order["imports"]):
+                if name in named:
+                    importlib.import_module(name)
+                named.add(name)
+        except Exception:  # a broken installation: whoever ordered says so
+            os.write(fds[1], traceback.format_exc().encode())
+        else:
+            gc.collect()
+            gc.freeze()  # a collection in a worker would copy every page of what is shared
+            if os.fork() == 0:
+                _end_after(_keep, library, server, order, fds)
         for fd in fds:
             os.close(fd)
 
@@ -208,7 +224,7 @@ def _work(library: ctypes.PyDLL, keeper: int, order: Mapping[str, Any], sock: in
     library.evo_confine(
         (ctypes.c_char_p * count)(*map(os.fsencode, paths)), (ctypes.c_int * count)(0, *[1] * (count - 1)), count
     )
-    importlib.import_module("evoforge.evaluation.worker_main").main(3, order["threads"])
+    importlib.import_module(_WORKER).main(3, order["threads"])
 
 
 def _end_after(role: Any, *arguments: Any) -> NoReturn:

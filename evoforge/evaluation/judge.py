@@ -97,8 +97,11 @@ class Judge:
             material.close()
         self._stand.materials.clear()
 
-    def open(self) -> None:
+    def open(self, *, compiled: bool = False) -> None:
         """Starts reference and eager, draws the secret inputs.
+
+        Args:
+            compiled: `start_compiling` will follow: that process, too, can start and import what it needs.
 
         Raises:
             TaskError: the task cannot be run.
@@ -110,6 +113,8 @@ class Judge:
         with self._busy.working():
             self._baselines.spawn("eager")
             self._reference = self._new_reference()
+            if compiled:
+                self._baselines.spawn("compiled")
             for name, signature in self._reference.describe().items():
                 self._stand.materials[name] = make_material(
                     self._reference, name, signature, self._rng, l2_total_bytes=self.target.l2_total_bytes

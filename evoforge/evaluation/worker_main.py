@@ -105,6 +105,8 @@ class _Server:
         torch.set_grad_enabled(False)
         if task["side"] != "reference":
             allow_precision(tolerance_of(task["source"], task["path"]).precision)
+        if task["side"] == "compiled":
+            importlib.import_module("torch._inductor.compile_fx")  # while others are still at work
         if task["root"]:
             sys.path.insert(0, task["root"])
         _limit_memory()

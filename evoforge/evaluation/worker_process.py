@@ -43,6 +43,10 @@ _HINTS: dict[int, str] = {
 _KEPT_OUTPUT_BYTES = 64 * 1024
 
 
+_IMPORTS = {"reference": ("torch.export._trace",), "eager": (), "compiled": ("torch._inductor.compile_fx",)}
+"""What a side's work imports beyond torch, in seconds."""
+
+
 def child_environment(side: str, threads: int, isa: str) -> dict[str, str]:
     """A scrubbed environment: no keys or tokens, and an allocator that keeps its memory.
 
@@ -102,7 +106,8 @@ class WorkerProcess:
         printed, printing = os.pipe()
         try:
             with theirs:
-                self._process = fork_worker(theirs, printing, child_environment(side, threads, isa), scratch, threads)
+                environment = child_environment(side, threads, isa)
+                self._process = fork_worker(theirs, printing, environment, scratch, threads, _IMPORTS[side])
         finally:
             os.close(printing)
         self._drain = threading.Thread(target=_drain, args=(printed, self._tail), daemon=True)

@@ -6,8 +6,6 @@ same graph. Ragged ends are masked (`evo::part`), so that any parameter is right
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -107,23 +105,18 @@ def print_kernel(
 
 def _settle(kernel: Kernel) -> None:
     """Moves defaults as little as possible, until they meet the kernel's own requirements."""
-    names = [name for name in kernel.parameters if any(name in text.split() for text in kernel.requires)]
-    declared = [kernel.parameters[name] for name in names]
-
-    def distance(values: Iterable[int]) -> int:
-        return sum(abs(d.choices.index(v) - d.choices.index(d.default)) for d, v in zip(declared, values, strict=True))
-
-    spaces = ParameterSpace(tuple(Parameter(d.name, d.default, d.choices) for d in declared), tuple(kernel.requires))
-    feasible = [
-        v
-        for v in itertools.product(*(d.choices for d in declared))
-        if spaces.feasible(dict(zip(names, v, strict=True)))
+    declared = [
+        declaration
+        for name, declaration in kernel.parameters.items()
+        if any(name in text.split() for text in kernel.requires)
     ]
-    if not feasible:
+    parameters = tuple(Parameter(one.name, one.default, one.choices) for one in declared)
+    values = ParameterSpace(parameters, tuple(kernel.requires)).nearest()
+    if values is None:
         kernel.requires.clear()
         return
-    for declaration, value in zip(declared, min(feasible, key=distance), strict=True):
-        kernel.parameters[declaration.name] = replace(declaration, default=value)
+    for declaration in declared:
+        kernel.parameters[declaration.name] = replace(declaration, default=values[declaration.name])
 
 
 def _pointers(kernel: Kernel) -> None:
