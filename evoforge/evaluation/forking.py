@@ -7,6 +7,7 @@ waits and reports how the other one ended, and the worker, which confines itself
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -26,7 +27,7 @@ from typing import Any, NoReturn
 
 from evoforge.evaluation import wire
 from evoforge.evaluation.build import native_program
-from evoforge.evaluation.spawn import spawn
+from evoforge.evaluation.spawn import kill_group, spawn
 
 __all__ = ["WORKER_NAME", "Forked", "fork_worker"]
 
@@ -126,6 +127,13 @@ def _forget() -> None:
     global _lock
     _lock = threading.Lock()
     _servers.clear()
+
+
+@atexit.register
+def _end() -> None:
+    for server in _servers.values():
+        server.orders.close()
+        kill_group(server.process)
 
 
 os.register_at_fork(after_in_child=_forget)

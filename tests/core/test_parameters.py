@@ -1,3 +1,5 @@
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +65,26 @@ def test_points_are_exactly_the_feasible_combinations(table: dict[str, list[int]
     assert len(points) == space.product_size()
     assert all(space.feasible(point) for point in points)
     assert len({tuple(point.items()) for point in points}) == len(points)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True), min_size=1, max_size=3),
+    st.integers(0, 30),
+    st.data(),
+)
+def test_nearest_moves_as_few_choices_as_any_feasible_point(
+    table: list[list[int]], limit: int, data: st.DataObject
+) -> None:
+    parameters = [
+        Parameter(f"P{at}", data.draw(st.sampled_from(choices)), tuple(choices)) for at, choices in enumerate(table)
+    ]
+    space = ParameterSpace(tuple(parameters), (f"{' + '.join(p.name for p in parameters)} > {limit}",))
+
+    def distance(values: Mapping[str, int]) -> int:
+        return sum(abs(p.choices.index(values[p.name]) - p.choices.index(p.default)) for p in parameters)
+
+    found = space.nearest()
+    assert found == min(space.points(), key=distance, default=None)
 
 
 def test_require_knows_python_arithmetic_and_zero_division() -> None:
