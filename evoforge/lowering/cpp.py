@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from evoforge.core import Parameter, ParameterSpace
-from evoforge.lowering.cpp_expr import CTYPES
+from evoforge.lowering.cpp_expr import CTYPES, computed
 from evoforge.lowering.cpp_layout import Blocks, Sweep
 from evoforge.lowering.cpp_names import Names
 from evoforge.lowering.cpp_nest import NestPrinter
@@ -134,7 +134,7 @@ def _pointers(kernel: Kernel) -> None:
         tensor = domain.tensors[tensor_name]
         producer = domain.producer(tensor_name)
         assert producer is not None
-        ctype = CTYPES["f32" if tensor.dtype in ("f16", "bf16") else tensor.dtype]
+        ctype = CTYPES[computed(tensor.dtype)]
         count = " * ".join(domain.shapes[a].factors[0] for a in producer.axes) or "1"
         kernel.piece(kernel.pointers[tensor_name], ctype, count, f"{producer.origin or producer.name}, whole")
 

@@ -79,7 +79,6 @@ class Body(Layout):
         unrolled = vector and self.schedule.unroll
         if lane is not None:
             vars_of[lane.group] = "at" if unrolled else lane.var
-        stored_as = {t: "float" for t in self.domain.tensors if self.domain.tensors[t].kind == "tmp"}
         for tensor, how in one.reads.items():
             if how == "row":
                 pointers[tensor] = self.row_buffers.get(tensor, tensor)
@@ -95,7 +94,7 @@ class Body(Layout):
         lane_name = lane.group[-1] if lane is not None else ""
         return Context(
             vector, lane_name, vars_of[lane.group] if lane else "", self.domain.tensors, pointers, offset, axis,
-            known=self.known, reciprocals=self.reciprocals, stored_as=stored_as,
+            known=self.known, reciprocals=self.reciprocals,
         )  # fmt: skip
 
     def offset(self, access: Access, vars_of: dict[Group, str]) -> str:

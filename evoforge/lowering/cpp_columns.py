@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from evoforge.lowering.cpp_body import FIELDS, in_brackets
-from evoforge.lowering.cpp_expr import Context, Value, computed
+from evoforge.lowering.cpp_expr import CTYPES, Context, Value, computed
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.regions import Pass
 from evoforge.lowering.simplify import dtype_of
@@ -113,14 +113,15 @@ def _slabs(printer: SweepPrinter, lane: Loop) -> None:
         inner = [a for a in producer.axes if a not in printer.nest.rows]
         name = printer.names.fresh(f"{printer.names.of(producer)}_slab")
         full = " * ".join(printer.domain.shapes[a].factors[0] for a in inner) or "1"
+        ctype = CTYPES[computed(printer.domain.tensors[tensor].dtype)]
         printer.kernel.piece(
             f"{name}s",
-            "float",
+            ctype,
             f"call->threads * ({full}) * {width}",
             f"the panel of {producer.origin or producer.name} per thread",
         )
         count = printer.names.text(printer.domain.numel(inner)) or "1"
-        printer.w(f"float* {name} = {name}s + evo::omp_get_thread_num() * ({count}) * {width};")
+        printer.w(f"{ctype}* {name} = {name}s + evo::omp_get_thread_num() * ({count}) * {width};")
         printer.row_buffers[tensor] = name
 
 

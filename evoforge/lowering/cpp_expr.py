@@ -82,7 +82,6 @@ class Context:
     known: dict[str, Value] = field(default_factory=dict)
     reciprocals: dict[str, str] = field(default_factory=dict)
     shared: dict[tuple[str, str], Value] = field(default_factory=dict)
-    stored_as: Mapping[str, str] = field(default_factory=dict)
     given: tuple[Guard, ...] = ()
 
 
@@ -226,7 +225,8 @@ def _load(load: Load, ctx: Context) -> Value:
         value = Value(f"evo::{'load' if step == 1 else 'gather'}({place}, {stride}{lanes})", True, dtype)
         return _guarded(value, load, load.guards if load.other else rest, ctx)
     text = f"{pointer}[{where}]"
-    if ctx.tensors[load.tensor].dtype in ("f16", "bf16") and load.tensor not in ctx.stored_as:
+    tensor = ctx.tensors[load.tensor]
+    if tensor.kind != "tmp" and tensor.dtype != computed(tensor.dtype):
         text = f"float({text})"
     return _guarded(Value(text, False, dtype), load, load.guards, ctx)
 

@@ -145,14 +145,11 @@ class SweepPrinter(Body):
 
     def _store(self, tensor: str, how: str, ctx: Context) -> None:
         value, t = self.known[tensor], self.domain.tensors[tensor]
+        dtype = t.dtype if t.kind == "out" and how == "memory" else computed(t.dtype)
         if how == "row":
-            pointer, access, dtype = self.row_buffers[tensor], self.in_row(tensor), "f32"
+            pointer, access = self.row_buffers[tensor], self.in_row(tensor)
         else:
-            pointer, access, dtype = (
-                self.pointer(tensor),
-                self.written(tensor),
-                t.dtype if t.kind == "out" else computed(t.dtype),
-            )
+            pointer, access = self.pointer(tensor), self.written(tensor)
         where = ctx.offset(replace(access, tensor="@row" if how == "row" else ""))
         place = pointer if where == "0" else f"{pointer} + {where}"
         if ctx.vector and (how == "row" or ctx.lane in access.axes):

@@ -8,6 +8,7 @@ import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -249,10 +250,15 @@ def space_of(graph: Graph, lanes: int = 16) -> ScheduleSpace:
     return ScheduleSpace([graph], l1_bytes=48 << 10, l2_bytes=1 << 20, vector_bytes=4 * lanes, threads=2)
 
 
+@cache
+def captured(case: str) -> Graph:
+    model, inputs = CASES[case]
+    return capture_graph(model.eval(), inputs)
+
+
 def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
     """Some schedules that must always be tried, and random ones at random parameters."""
-    model, inputs = CASES[case]
-    graph = capture_graph(model.eval(), inputs)
+    graph = captured(case)
     space, rng = space_of(graph, lanes), np.random.default_rng(len(case))
     genomes = [
         {"vector": "scalar"},
@@ -261,15 +267,15 @@ def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
     for key in (gene for gene in space.genes() if gene.startswith("contract")):
         genomes[1:] = [{key: how} for how in space.genes()[key][1:]]
         count = 1
-    cells = sorted(space.reachable(rng))
     for number in range(count):
-        aimed = space.aim(cells[int(rng.integers(len(cells)))], rng, Strategy()) if number % 2 else None
+        aimed = space.aim(space.implied_cell(space.sample(rng, Strategy())), rng, Strategy()) if number % 2 else None
         genomes.append(aimed or space.sample(rng, Strategy()))
     made = []
     for genome in genomes:
         source = space.render(genome)
-        points = list(ParameterSpace.parse(source).points())
-        params = points[int(rng.integers(len(points)))]
+        declared = ParameterSpace.parse(source)
+        drawn = ({p.name: int(rng.choice(p.choices)) for p in declared.parameters} for _ in range(100))
+        params = next(filter(declared.feasible, drawn), declared.defaults())
         made.append(Compiled(case, str(genome), source, params, graph))
     return made
 
@@ -282,6 +288,25 @@ def test_schedules_compute_what_the_module_computes(march: str, lanes: int, coun
     for k in kernels:
         model, inputs = CASES[k.case]
         check(k, model, inputs, call(library, k, model, inputs))
+
+
+def test_what_a_row_or_a_column_keeps_has_its_own_precision(tmp_path: Path) -> None:
+    wide, long = rand(7, 31, dtype=torch.float64), torch.arange(1 << 40, (1 << 40) + 60).view(4, 15)
+    cases: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {}
+    for dim in (0, 1):
+        cases[f"softmax_{dim}"] = (nn.Softmax(dim), [wide])
+        cases[f"integers_{dim}"] = (Module(lambda x, d=dim: x * 3 - (x * 3).amax(d, keepdim=True)), [long])
+    kernels = []
+    for case, (model, inputs) in cases.items():
+        graph = capture_graph(model.eval(), inputs)
+        space = space_of(graph)
+        genome = {key: "row" for key in space.genes() if key.startswith("placement")}
+        source = space.render(genome)
+        assert " per thread" in source, "a buffer for a row"
+        kernels.append(Compiled(case, str(genome), source, ParameterSpace.parse(source).defaults(), graph))
+    library = build(kernels, tmp_path, "native")
+    for k in kernels:
+        check(k, *cases[k.case], call(library, k, *cases[k.case]))
 
 
 def test_contractions_use_every_vector_for_several_rows() -> None:

@@ -16,6 +16,7 @@ from evoforge.errors import UnsupportedError
 from evoforge.lowering import rewrites
 from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.domain import build_domain
+from evoforge.lowering.ir import Graph
 from evoforge.lowering.regions import make_plan
 from evoforge.lowering.schedule import Schedule
 from evoforge.lowering.triton import print_triton
@@ -72,10 +73,9 @@ for path in sys.argv[1:]:
 """
 
 
-def printed(model: nn.Module, inputs: list[torch.Tensor], genome: dict[str, str]) -> str:
+def printed(graph: Graph, genome: dict[str, str]) -> str:
     schedule = Schedule.from_genome(genome)
-    graph = rewrites.apply(rewrites.unfold(capture_graph(model.eval(), inputs)), list(schedule.rewrites))
-    domain = build_domain([graph])
+    domain = build_domain([rewrites.apply(graph, list(schedule.rewrites))])
     return print_triton(domain, make_plan(domain, schedule, 2))
 
 
@@ -85,9 +85,10 @@ def test_kernels_compute_what_the_module_computes(tmp_path: Path) -> None:
         with torch.no_grad():
             made = model.eval()(*inputs)
         wanted = list(made) if isinstance(made, tuple) else [made]
+        graph = rewrites.unfold(capture_graph(model, inputs))
         for number, genome in enumerate(GENOMES):
             path = tmp_path / f"{name}_{number}"
-            path.with_suffix(".py").write_text(printed(model, inputs, genome))
+            path.with_suffix(".py").write_text(printed(graph, genome))
             poison = [torch.full_like(t, float("nan") if t.is_floating_point() else 77) for t in wanted]
             constants = [t.detach() for t in (*model.parameters(), *model.buffers())]
             torch.save({"inputs": inputs, "constants": constants, "outputs": poison}, f"{path}.pt")
@@ -105,6 +106,6 @@ def test_kernels_compute_what_the_module_computes(tmp_path: Path) -> None:
 
 def test_what_has_no_triton_form_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedError, match="scan"):
-        printed(Module(lambda x: x.cumsum(1)), [rand(3, 5)], {})
+        printed(capture_graph(Module(lambda x: x.cumsum(1)), [rand(3, 5)]), {})
     with pytest.raises(UnsupportedError, match="atan"):
-        printed(Module(torch.atan), [rand(3, 5)], {})
+        printed(capture_graph(Module(torch.atan), [rand(3, 5)]), {})
