@@ -26,6 +26,9 @@ _HEADER = re.compile(r"^\s*//\s*evoforge:\s*(param|require)\s+(.*?)\s*$", re.MUL
 # The ABI's accessors take a type as their first argument, which is no C++ expression; written as
 # templates they parse.
 _ACCESSOR = re.compile(r"\bEVO_(IN|CST|OUT)\s*\(\s*([A-Za-z_][\w:]*)\s*,")
+# The grammar knows no pragma between a loop's head and its body; an attribute may stand there.
+_PRAGMA = re.compile(r"^[ \t]*#[ \t]*pragma\b((?:\\\n|[^\n])*)", re.MULTILINE)
+_MARK = re.compile(r"\[\[evo_pragma\((\d+)\)\]\]")
 _KEEP = re.compile(r"evo_|EVO_")
 _NAMES = {"identifier", "type_identifier", "field_identifier", "namespace_identifier", "statement_identifier"}
 _SCOPES = {
@@ -118,10 +121,15 @@ def _parser() -> Any:
 
 def _tree_tokens(code: str, header: Sequence[tuple[str, str]]) -> list[str] | None:
     """The normalised tokens, or None where the text does not parse."""
-    tree = _parser().parse(_ACCESSOR.sub(r"EVO_\1<\2>(", code).encode())
-    if tree.root_node.has_error:
+    code = _ACCESSOR.sub(r"EVO_\1<\2>(", code)
+    pragmas = _PRAGMA.findall(code)
+    numbers = itertools.count()
+    marked = _PRAGMA.sub(lambda _: f"[[evo_pragma({next(numbers)})]]", code)
+    trees = (_parser().parse(text.encode()) for text in dict.fromkeys((marked, code)))
+    tree = next((one for one in trees if not one.root_node.has_error), None)
+    if tree is None:
         return None
-    writer = _Writer()
+    writer = _Writer(pragmas)
     for kind, text in header:
         if kind == "param" and (name := _WORD.match(text)):
             writer.bind(name.group())
@@ -133,10 +141,15 @@ def _tree_tokens(code: str, header: Sequence[tuple[str, str]]) -> list[str] | No
 
 
 class _Writer:
-    """Walks the tree in reading order and writes tokens, renaming what is declared on the way."""
+    """Walks the tree in reading order and writes tokens, renaming what is declared on the way.
 
-    def __init__(self) -> None:
+    Args:
+        pragmas: the texts that marks in the tree stand for.
+    """
+
+    def __init__(self, pragmas: Sequence[str]) -> None:
         self.tokens: list[str] = []
+        self._pragmas = pragmas
         self._scopes: list[dict[str, str]] = [{}]
         self._bound_outside: set[int] = set()
         self._count = 0
@@ -153,6 +166,11 @@ class _Writer:
 
     def visit(self, node: Any, declaring: bool) -> None:
         """Writes `node`; `declaring` says that the name in it is being declared, not used."""
+        mark = _MARK.fullmatch(node.text.decode()) if node.type == "attribute_declaration" else None
+        if mark and int(mark.group(1)) < len(self._pragmas):
+            self.tokens.append("@pragma")
+            self.text(self._pragmas[int(mark.group(1))])
+            return
         if node.child_count == 0 or node.type in _WHOLE:
             self._leaf(node, declaring)
             return

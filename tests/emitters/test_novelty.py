@@ -76,6 +76,21 @@ def test_what_changes_the_program_changes_the_hash(old: str, new: str) -> None:
     assert normalised_hash(KERNEL.replace(old, new)) != normalised_hash(KERNEL)
 
 
+def test_a_pragma_between_a_loop_and_its_body_hides_nothing() -> None:
+    nested = """int run(float* x, int64_t n) {
+        for (int64_t i = 0; i < n; ++i)
+            #pragma omp simd \\
+                aligned(x : 64)
+            for (int64_t j = 0; j < n; ++j) x[i] += j;
+        return 0;
+    }"""
+    other = nested.replace("x", "values").replace("j", "column")
+    assert normalised_hash(other) == normalised_hash(nested)
+    assert normalised_hash(nested.replace("64)", "32)")) != normalised_hash(nested)
+    assert normalised_hash(nested.replace("omp simd", "omp unroll")) != normalised_hash(nested)
+    assert normalised_hash(nested.replace("aligned(x", "aligned(n")) != normalised_hash(nested)
+
+
 def test_scopes_are_told_apart() -> None:
     two = "void f(){ for(int i=0;i<4;++i) g(i); for(int j=0;j<4;++j) g(j); }"
     one = "void f(){ for(int i=0;i<4;++i) g(i); for(int i=0;i<4;++i) g(i); }"
