@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ import pytest
 
 from evoforge.core import Candidate, Evaluation, Kind, Status, Target
 from evoforge.errors import UsageError
+from evoforge.evaluation.forking import WORKER_NAME
 from evoforge.evaluation.judge import Judge
 from evoforge.evaluation.tasks import load_task
 
@@ -229,35 +231,39 @@ def test_weights_reach_the_kernel_and_packing_is_flagged(
 def test_nothing_is_left_when_the_judge_closes(one_thread: Target, tmp_path: Path) -> None:
     path = tmp_path / "scale.py"
     path.write_text(SCALE)
-    me = psutil.Process()
-    before = {child.pid for child in me.children(recursive=True)}
+    me, before = os.getpid(), workers()
     with pytest.raises(KeyboardInterrupt), Judge(load_task(str(path)), one_thread, seed=3) as judge:
         judge.open()
-        assert {child.pid for child in me.children(recursive=True)} - before
+        assert workers() - before
         raise KeyboardInterrupt
     deadline = time.monotonic() + 5
-    while {child.pid for child in me.children(recursive=True)} - before and time.monotonic() < deadline:
+    while workers() - before and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not {child.pid for child in me.children(recursive=True)} - before
-    assert os.getpid() == me.pid
+    assert not workers() - before
+    assert os.getpid() == me
 
 
-def kill_workers(before: set[int]) -> None:
-    for child in psutil.Process().children():
-        if child.pid not in before and any("worker_main" in word for word in child.cmdline()):
-            child.kill()
+def workers() -> set[psutil.Process]:
+    """What was forked for a judge; the servers that they are forked from stay."""
+    found = set()
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.name() == WORKER_NAME and child.status() != psutil.STATUS_ZOMBIE:
+                found.add(child)
+    return found
 
 
 def test_dead_workers_are_a_harness_error_and_come_back(
     one_thread: Target, tmp_path: Path, kernel: Callable[[str], str]
 ) -> None:
-    others = {child.pid for child in psutil.Process().children()}
+    others = workers()
     path = tmp_path / "add.py"
     path.write_text(ADD)
     candidate = candidate_of(kernel("workspace"))
     with Judge(load_task(str(path)), one_thread, seed=0) as fresh:
         fresh.open()
-        kill_workers(others)
+        for one in workers() - others:
+            one.kill()
         assert fresh.trial(candidate, {}, wanted_facts=False).status is Status.HARNESS_ERROR
         assert without_noise(lambda: fresh.trial(candidate, {}, wanted_facts=False)).status is Status.CORRECT
         assert fresh.confirm(candidate, {}, processes=1).status is Status.HARNESS_ERROR
