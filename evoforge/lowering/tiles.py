@@ -1,0 +1,101 @@
+"""How many levels of tiles printed loops make, counted as the facts count them in the text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evoforge.lowering.linear import Linear, Number
+from evoforge.lowering.walked import Walk
+
+__all__ = ["Levels", "levels"]
+
+_MOST_BLOCK = 16
+
+
+@dataclass
+class Levels:
+    """Most tiled loops on one path, those of a register block apart (`tiles`) or with one more for it
+    (`levels`); whether there is a block; how deep the loops of the compiled kernel are."""
+
+    tiles: int = 0
+    levels: int = 0
+    block: bool = False
+    depth: int = 0
+
+
+def levels(root: Walk, strides: frozenset[int], lanes: int) -> Levels:
+    """Args:
+    strides: distances between neighbours along the tensors' dimensions, in elements.
+    """
+    within: dict[Walk, set[Walk]] = {}
+    vectors: set[Walk] = set()
+    _relate(root, [], strides, within, vectors)
+    found = Levels()
+
+    def is_lanes(loop: Walk) -> bool:
+        return not loop.inner and loop not in vectors and loop.exact and 1 < loop.trips <= lanes
+
+    def is_block(loop: Walk) -> bool:
+        small = loop.exact and 1 < loop.trips <= _MOST_BLOCK
+        return small and bool(within.get(loop)) and loop in vectors and all(belongs(one, loop) for one in loop.inner)
+
+    def belongs(inner: Walk, block: Walk) -> bool:
+        if is_lanes(inner) or is_block(inner):
+            return block not in within.get(inner, ())
+        return not inner.inner and not within.get(inner) and inner.exact and inner.trips <= _MOST_BLOCK
+
+    def visit(loop: Walk, tiles: int) -> None:
+        block = is_block(loop)
+        tiles += bool(within.get(loop)) and not block and not is_lanes(loop)
+        found.tiles = max(found.tiles, tiles)
+        found.levels = max(found.levels, tiles + block)
+        found.block = found.block or block
+        if not block:
+            for inner in loop.inner:
+                visit(inner, tiles)
+
+    for loop in root.inner:
+        visit(loop, 0)
+    found.depth = max((_depth(loop) for loop in root.inner), default=0)
+    return found
+
+
+def _depth(loop: Walk) -> int:
+    """Loops that are left when the compiler has unrolled the small ones and OpenMP made one of the collapsed ones."""
+    inside = max((_depth(one) for one in loop.inner), default=0)
+    unrolled = loop.loop.unrolled or (not loop.inner and loop.exact and loop.trips <= 8)
+    return inside + (not unrolled)
+
+
+def _relate(
+    loop: Walk, around: list[Walk], strides: frozenset[int], within: dict[Walk, set[Walk]], vectors: set[Walk]
+) -> None:
+    if loop.loop.vector:
+        vectors.update(around)
+    for item in loop.body:
+        if isinstance(item, Walk):
+            _relate(item, [*around, item], strides, within, vectors)
+            continue
+        for where in item.where:
+            for at, inner in enumerate(around):
+                if _coefficient(where, inner) is not None:
+                    mine = {outer for outer in around[:at] if _walks_within(where, outer, inner, strides)}
+                    within.setdefault(inner, set()).update(mine)
+
+
+def _coefficient(where: Linear, loop: Walk) -> Number | None:
+    return None if loop.symbol in where.rough else where.terms.get(loop.symbol)
+
+
+def _walks_within(where: Linear, outer: Walk, inner: Walk, strides: frozenset[int]) -> bool:
+    of_outer, of_inner = _coefficient(where, outer), _coefficient(where, inner)
+    unit = abs(outer.step.value) == 1
+    if of_outer is None or of_inner is None:
+        return outer.symbol in where.rough and outer.symbol in inner.offset_by and not unit
+    if inner.trip is None:
+        return not unit and outer.symbol in inner.offset_by
+    stride = abs(of_outer.value * outer.step.value)
+    chosen = abs(of_outer.chosen * outer.step.chosen - of_inner.chosen) > 1e-9
+    if not chosen and (unit or stride in strides):
+        return False
+    return stride > 1 and 0.5 < abs(of_inner.value) * inner.trip * abs(inner.step.value) / stride <= 1

@@ -1,0 +1,139 @@
+"""Printed loops at known sizes and parameters: how often they trip, and how they walk through memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from evoforge.lowering.linear import Linear, Number, Scope
+from evoforge.lowering.printed import Access, Let, Loop, read_body
+
+__all__ = ["Place", "Touch", "Walk", "walk"]
+
+_MOST = 4
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tensor or a piece of the workspace: bytes of an element, bytes in all."""
+
+    name: str
+    itemsize: int
+    nbytes: int
+    scratch: bool
+
+
+@dataclass(frozen=True)
+class Touch:
+    """An access, and where it goes: several ways to say where, or none if that is not known."""
+
+    access: Access
+    place: Place
+    where: tuple[Linear, ...]
+    streams: bool
+
+
+@dataclass(eq=False)
+class Walk:
+    """A loop that trips more than once; `trip` is None if unknown, `exact` when it is no upper bound.
+
+    `offset_by`: loops that its start or its end depends on.
+    """
+
+    symbol: str
+    loop: Loop
+    step: Number
+    trip: int | None
+    exact: bool
+    offset_by: frozenset[str] = frozenset()
+    body: list[Walk | Touch] = field(default_factory=list)
+
+    @property
+    def inner(self) -> list[Walk]:
+        return [item for item in self.body if isinstance(item, Walk)]
+
+    @property
+    def touches(self) -> list[Touch]:
+        return [item for item in self.body if isinstance(item, Touch)]
+
+    @property
+    def trips(self) -> int:
+        return self.trip or 1
+
+
+def walk(lines: Sequence[str], scope: Scope, places: Mapping[str, Place], lets: Sequence[str]) -> Walk:
+    """The whole function as a loop of one trip.
+
+    Args:
+        places: by the pointer's name.
+        lets: ``name = expression``, in order, that hold everywhere.
+    """
+    for text in lets:
+        name, _, value = text.partition(" = ")
+        scope.names[name] = scope.values(value)
+    return _Walker(scope, dict(places)).run(read_body(lines))
+
+
+class _Walker:
+    def __init__(self, scope: Scope, places: dict[str, Place]) -> None:
+        self.scope, self.places = scope, places
+        self.shifts: dict[str, tuple[Linear, ...]] = {}
+        self.count = 0
+
+    def run(self, root: Loop) -> Walk:
+        top = Walk("", root, Number(1), 1, True)
+        self.inside(top, root)
+        return top
+
+    def inside(self, into: Walk, loop: Loop) -> None:
+        for item in loop.body:
+            if isinstance(item, Let):
+                self.let(item)
+            elif isinstance(item, Access):
+                if item.pointer in self.places:
+                    into.body.append(self.touch(item))
+            else:
+                self.loop(into, item)
+
+    def let(self, item: Let) -> None:
+        if not item.pointer:
+            self.scope.names[item.name] = self.scope.values(item.value)
+            return
+        base, _, index = item.value.partition(" + ")
+        if base in self.places:
+            self.places[item.name] = self.places[base]
+            self.shifts[item.name] = self.shifted(base, self.scope.values(index) if index else (Linear({}, Number(0)),))
+
+    def shifted(self, pointer: str, where: tuple[Linear, ...]) -> tuple[Linear, ...]:
+        if pointer not in self.shifts:
+            return where
+        found = (a.plus(b, Number(1)) for a in self.shifts[pointer] for b in where)
+        return tuple(found)[:_MOST]
+
+    def touch(self, access: Access) -> Touch:
+        where = self.shifted(access.pointer, self.scope.values(access.index))
+        streams = access.kind == "stream" and bool(self.scope.number(access.condition))
+        return Touch(access, self.places[access.pointer], where, streams)
+
+    def loop(self, into: Walk, loop: Loop) -> None:
+        starts, ends = self.scope.values(loop.start), self.scope.values(loop.end)
+        steps = self.scope.values(loop.step)
+        step = steps[0].const if steps else Number(1)
+        spans = [end.plus(start, Number(-1)) for end in ends for start in starts]
+        known = [max(0, math.ceil(span.const.value / step.value - 1e-9)) for span in spans if not span.terms]
+        trip = min(known, default=None)
+        if trip == 0:
+            return
+        if trip == 1:
+            self.scope.names[loop.var] = starts
+            self.inside(into, loop)
+            return
+        self.count += 1
+        symbol = f"{loop.var}.{self.count}"
+        offset = frozenset(name for one in (*starts, *ends) for name in (*one.terms, *one.rough))
+        made = Walk(symbol, loop, step, trip, len({(*s.terms, s.const) for s in spans}) == 1, offset)
+        into.body.append(made)
+        moved = Linear({symbol: Number(1)}, Number(0))
+        self.scope.names[loop.var] = tuple(start.plus(moved, Number(1)) for start in starts) or (moved,)
+        self.inside(made, loop)
