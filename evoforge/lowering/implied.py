@@ -18,7 +18,7 @@ from math import ceil
 from evoforge.core import DTYPES, Cell, Params, Signature
 from evoforge.lowering.cpp import Kernel
 from evoforge.lowering.linear import Scope
-from evoforge.lowering.tiles import levels
+from evoforge.lowering.tiles import is_unrolled, levels, vectors_per_trip
 from evoforge.lowering.traffic import Flow, traffic
 from evoforge.lowering.walked import Place, Walk, walk
 
@@ -88,7 +88,8 @@ def _tiling(root: Walk, whole: Signature, machine: Machine) -> int:
     plain = min(found.tiles, most)
     if found.block:
         return min(max(min(found.levels - 1, most) + 1, plain), 3)
-    return min(plain, 3)
+    unrolled = any(vectors_per_trip(loop, machine.lanes) >= 2 for loop in root.inner)
+    return min(plain + unrolled, 3)
 
 
 def _memory(built: Walk, run: Walk, flows: list[Flow], machine: Machine) -> int:
@@ -103,7 +104,7 @@ def _memory(built: Walk, run: Walk, flows: list[Flow], machine: Machine) -> int:
     staged = [flow for flow in flows if flow.staged]
     if sum(f.staged for f in staged) >= 0.5 * largest and sum(f.touched for f in staged) > _REGISTER_FILE:
         return 2
-    wide, narrow = _moved(built, 0, machine.lanes)
+    wide, narrow = _moved(built, machine.lanes, [])
     return int(wide >= narrow and wide > 0)
 
 
@@ -114,21 +115,37 @@ def _prefetched(loop: Walk, times: float) -> float:
     return found + sum(_prefetched(inner, times) for inner in loop.inner)
 
 
-def _moved(loop: Walk, depth: int, lanes: int) -> tuple[float, float]:
-    """Bytes of contiguous vectors and of scalars, each weighed by ten to the depth of its loop."""
+def _moved(loop: Walk, lanes: int, around: list[Walk]) -> tuple[float, float]:
+    """Bytes of contiguous vectors and of scalars, each weighed by ten to the depth of its loop.
+
+    A load stands where the compiler moves it: in the innermost loop on which its place depends, but not out of
+    one that stores.
+    """
     wide = narrow = 0.0
     for touch in loop.touches:
         if touch.access.kind == "prefetch":
             continue
-        nbytes = touch.place.itemsize * (lanes if touch.access.wide else 1) * 10.0**depth
+        mine = around
+        while mine and touch.access.kind == "load" and not mine[-1].stores and not touch.depends_on(mine[-1]):
+            mine = mine[:-1]
+        nbytes = touch.place.itemsize * (lanes if touch.access.wide else 1) * _weight(mine)
         if touch.access.wide and not touch.access.gathers:
             wide += nbytes
         else:
             narrow += nbytes
     for inner in loop.inner:
-        more = _moved(inner, depth + 1, lanes)
+        more = _moved(inner, lanes, [*around, inner])
         wide, narrow = wide + more[0], narrow + more[1]
     return wide, narrow
+
+
+def _weight(loops: list[Walk]) -> float:
+    weight = 1.0
+    collapsed = 0
+    for loop in loops:
+        collapsed = max(collapsed - 1, loop.loop.collapsed - 1)
+        weight *= loop.trips if is_unrolled(loop) else 1 if collapsed else 10
+    return weight
 
 
 def _fusion(flows: list[Flow], traced: Signature, unfused: int) -> int:

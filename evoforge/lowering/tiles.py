@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from evoforge.lowering.linear import Linear, Number
-from evoforge.lowering.walked import Walk
+from evoforge.lowering.walked import Touch, Walk
 
-__all__ = ["Levels", "levels"]
+__all__ = ["Levels", "is_unrolled", "levels", "vectors_per_trip"]
 
 _MOST_BLOCK = 16
+_MOST_STRAIGHT = 8
 
 
 @dataclass
@@ -61,16 +63,57 @@ def levels(root: Walk, strides: frozenset[int], lanes: int) -> Levels:
 
 
 def _depth(loop: Walk) -> int:
-    """Loops that are left when the compiler has unrolled the small ones and OpenMP made one of the collapsed ones."""
-    inside = max((_depth(one) for one in loop.inner), default=0)
-    unrolled = loop.loop.unrolled or (not loop.inner and loop.exact and loop.trips <= 8)
-    return inside + (not unrolled)
+    """Loops that are left when the compiler has unrolled the small ones."""
+    return 0 if is_unrolled(loop) else 1 + max((_depth(one) for one in loop.inner), default=0)
+
+
+def is_unrolled(loop: Walk) -> bool:
+    """Whether the compiler makes straight code of a loop and of all that is in it."""
+    if loop.loop.unrolled:
+        return all(is_unrolled(one) for one in loop.inner)
+    return loop.known and 0 < _straight(loop) <= _MOST_STRAIGHT
+
+
+def _straight(loop: Walk) -> int:
+    """Trips of a loop times those inside; 0 if that is not known even once the loop is straight code."""
+    product = 0 if loop.guessed or loop.trip is None else loop.trips
+    for inner in loop.inner:
+        product *= 1 if inner.loop.unrolled else _straight(inner)
+    return product
+
+
+def vectors_per_trip(loop: Walk, lanes: int, collapsed: int = 0) -> int:
+    """How many vectors one trip of a loop takes of what it walks through, where the loops inside are unrolled.
+
+    Not where OpenMP made one loop of several, whose addresses are computed anew in every trip.
+    """
+    collapsed = loop.loop.collapsed if loop.loop.collapsed > 1 else max(collapsed - 1, 0)
+    inside = [one for one in loop.inner if not is_unrolled(one)]
+    if inside:
+        return max(vectors_per_trip(one, lanes, collapsed) for one in inside)
+    walked: dict[float, float] = {}
+    for touch, times in _straight_touches(loop, 1):
+        nbytes = float(touch.place.itemsize * lanes)
+        number = touch.where[0].terms.get(loop.symbol) if touch.where and touch.access.wide else None
+        if number is not None and not touch.access.gathers:
+            step = abs(number.value * loop.step.value * touch.place.itemsize)
+            walked[step] = walked.get(step, 0.0) + nbytes * times
+    counts = [int(step // (4 * lanes)) for step, total in walked.items() if total >= step]
+    return max(1, min(counts, default=1)) if not collapsed else 1
+
+
+def _straight_touches(loop: Walk, times: int) -> Iterator[tuple[Touch, int]]:
+    for item in loop.body:
+        if isinstance(item, Walk):
+            yield from _straight_touches(item, times * item.trips)
+        elif item.access.kind != "prefetch":
+            yield item, times
 
 
 def _relate(
     loop: Walk, around: list[Walk], strides: frozenset[int], within: dict[Walk, set[Walk]], vectors: set[Walk]
 ) -> None:
-    if loop.loop.vector:
+    if loop.vector:
         vectors.update(around)
     for item in loop.body:
         if isinstance(item, Walk):

@@ -17,7 +17,7 @@ from evoforge.lowering.walked import Place, Touch, Walk
 
 __all__ = ["Flow", "traffic"]
 
-_LINE = 64
+_LINE, _WAYS = 64, 16
 
 
 @dataclass(frozen=True)
@@ -125,18 +125,33 @@ def _once(around: Walk, cache: int, lanes: int) -> Flows:
             earlier = next((k for k in reversed(range(len(done) - 1)) if key in done[k]), None)
             if earlier is not None:
                 apart = sum(sizes[earlier + 1 : -1]) + (sizes[earlier] + sizes[-1]) / 2
-                flow = _following(done[earlier][key], flow, apart <= cache)
+                flow = _following(done[earlier][key], flow, _lost(apart, cache))
             total[key] = _joined(total[key], flow) if key in total else flow
     return total
 
 
-def _following(before: Flow, flow: Flow, kept: bool) -> Flow:
-    """`flow` behind `before`, whose lines are still there if `kept`."""
-    if not kept or flow.streams:
+def _following(before: Flow, flow: Flow, lost: float) -> Flow:
+    """`flow` behind `before`, of whose lines a share is `lost`."""
+    if flow.streams:
         return flow
     known = before.touched + flow.touched - _footprint(before.boxes | flow.boxes, flow.place)
-    fetched = max(0.0, flow.fetched - known)
+    fetched = max(0.0, flow.fetched - (1 - lost) * known)
     return replace(flow, fetched=fetched, dirtied=min(flow.dirtied, fetched) if before.stores else flow.dirtied)
+
+
+def _lost(nbytes: float, cache: int) -> float:
+    """The share of lines that are gone when so many bytes came in: how likely a set has more lines than ways.
+
+    Lines fall into sets at random, so that their number in one is Poisson distributed.
+    """
+    mean = _WAYS * nbytes / cache
+    if mean > 4 * _WAYS:
+        return 1.0
+    below, term = 0.0, math.exp(-mean)
+    for count in range(_WAYS):
+        below += term
+        term *= mean / (count + 1)
+    return 1 - below
 
 
 def _joined(a: Flow, b: Flow) -> Flow:
@@ -186,18 +201,19 @@ def _leaf(touches: Sequence[Touch], lanes: int) -> Flows:
 def _loop(loop: Walk, cache: int, lanes: int) -> Flows:
     """All trips."""
     inside = _once(loop, cache, lanes)
-    fits = sum(flow.touched for flow in inside.values() if not flow.streams) <= cache
+    lost = _lost(sum(flow.touched for flow in inside.values() if not flow.streams), cache)
     found: Flows = {}
     for key, flow in inside.items():
         boxes = frozenset(box.over(loop) for box in flow.boxes)
         whole = _footprint(boxes, flow.place)
-        lines = min(whole, loop.trips * flow.fetched) if fits or flow.streams else loop.trips * flow.fetched
+        every = loop.trips * flow.fetched
+        lines = min(whole, every) if flow.streams else every - (1 - lost) * max(0.0, every - whole)
         share = flow.dirtied / flow.fetched if flow.fetched else 0.0
         moved, staged = loop.trips * flow.moved, loop.trips * flow.staged
-        if flow.place.scratch and flow.loads and flow.stores and fits:
+        if flow.place.scratch and flow.loads and flow.stores:
             used = max(abs(box.step(loop)) for box in flow.boxes)
             again = min(loop.trips, _LINE / used) if used else loop.trips
-            staged = max(staged, moved * max(0.0, 1 - 1 / again) if again > 1 else 0.0)
+            staged = max(staged, (moved - lines) * (1 - 1 / again) if again > 1 else 0.0)
         found[key] = replace(
             flow, boxes=boxes, fetched=lines, dirtied=lines * share, moved=moved,
             written=loop.trips * flow.written, staged=staged,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from evoforge.lowering.linear import Linear, Number, Scope
+from evoforge.lowering.linear import Linear, Number, Scope, loops_of
 from evoforge.lowering.printed import Access, Let, Loop, read_body
 
 __all__ = ["Place", "Touch", "Walk", "walk"]
@@ -33,12 +33,15 @@ class Touch:
     where: tuple[Linear, ...]
     streams: bool
 
+    def depends_on(self, loop: Walk) -> bool:
+        return any(loop.symbol in loops_of(symbol) for one in self.where for symbol in (*one.terms, *one.rough))
+
 
 @dataclass(eq=False)
 class Walk:
     """A loop that trips more than once; `trip` is None if unknown, `exact` when it is no upper bound.
 
-    `offset_by`: loops that its start or its end depends on.
+    `offset_by`: loops that its start or its end depends on; `vector`: its own statements call for vectors.
     """
 
     symbol: str
@@ -47,6 +50,9 @@ class Walk:
     trip: int | None
     exact: bool
     offset_by: frozenset[str] = frozenset()
+    vector: bool = False
+    known: bool = True
+    guessed: bool = False
     body: list[Walk | Touch] = field(default_factory=list)
 
     @property
@@ -56,6 +62,11 @@ class Walk:
     @property
     def touches(self) -> list[Touch]:
         return [item for item in self.body if isinstance(item, Touch)]
+
+    @property
+    def stores(self) -> bool:
+        """Whether anything in it does."""
+        return any(t.access.kind in ("store", "stream") for t in self.touches) or any(w.stores for w in self.inner)
 
     @property
     def trips(self) -> int:
@@ -87,6 +98,7 @@ class _Walker:
         return top
 
     def inside(self, into: Walk, loop: Loop) -> None:
+        into.vector |= loop.vector
         for item in loop.body:
             if isinstance(item, Let):
                 self.let(item)
@@ -123,16 +135,19 @@ class _Walker:
         spans = [end.plus(start, Number(-1)) for end in ends for start in starts]
         known = [max(0, math.ceil(span.const.value / step.value - 1e-9)) for span in spans if not span.terms]
         trip = min(known, default=None)
-        if trip == 0:
+        guessed = any(span.rough for span in spans)
+        if trip == 0 and not guessed:
             return
-        if trip == 1:
+        if trip == 1 and not guessed:
             self.scope.names[loop.var] = starts
             self.inside(into, loop)
             return
         self.count += 1
         symbol = f"{loop.var}.{self.count}"
         offset = frozenset(name for one in (*starts, *ends) for name in (*one.terms, *one.rough))
-        made = Walk(symbol, loop, step, trip, len({(*s.terms, s.const) for s in spans}) == 1, offset)
+        exact = not guessed and len({(*span.terms, span.const) for span in spans}) == 1
+        made = Walk(symbol, loop, step, trip and max(trip, 1), exact, offset)
+        made.guessed, made.known = guessed, not any(span.terms for span in spans) and not guessed
         into.body.append(made)
         moved = Linear({symbol: Number(1)}, Number(0))
         self.scope.names[loop.var] = tuple(start.plus(moved, Number(1)) for start in starts) or (moved,)
