@@ -128,9 +128,9 @@ def _moved(loop: Walk, lanes: int, around: list[Walk]) -> tuple[float, float]:
         mine = around
         while mine and touch.access.kind == "load" and not mine[-1].stores and not touch.depends_on(mine[-1]):
             mine = mine[:-1]
-        nbytes = touch.place.itemsize * (lanes if touch.access.wide else 1) * _weight(mine)
+        nbytes = touch.place.itemsize * _weight(mine)
         if touch.access.wide and not touch.access.gathers:
-            wide += nbytes
+            wide += nbytes * lanes
         else:
             narrow += nbytes
     for inner in loop.inner:
@@ -141,10 +141,9 @@ def _moved(loop: Walk, lanes: int, around: list[Walk]) -> tuple[float, float]:
 
 def _weight(loops: list[Walk]) -> float:
     weight = 1.0
-    collapsed = 0
-    for loop in loops:
-        collapsed = max(collapsed - 1, loop.loop.collapsed - 1)
-        weight *= loop.trips if is_unrolled(loop) else 1 if collapsed else 10
+    for before, loop in zip([None, *loops], loops, strict=False):
+        again = before is not None and before.collapsed and loop.collapsed
+        weight *= loop.count if is_unrolled(loop) else 1 if again else 10
     return weight
 
 

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-__all__ = ["Access", "Let", "Loop", "parsed", "read_body"]
+__all__ = ["Access", "Let", "Loop", "arguments", "parsed", "read_body"]
 
 _LOOP = re.compile(r"for \(int64_t (\w+) = (.+); \w+ (?:<|>=) (.+); (.+)\)(?: \{)?$")
 _LET = re.compile(r"(const int64_t|(?:const )?float\*) (\w+) = (.+);$")
 _CALL = re.compile(r"evo::(load|load_quotients|gather|store|stream|prefetch)\((\w+)\b(?: \+ )?")
 _SUBSCRIPT = re.compile(r"(?<![\w:])(\w+)\[")
 _VECTOR = re.compile(r"evo::(?!min\b|max\b)\w+\(|^(?:const )?evo::vec\b")
+_EITHER = re.compile(r"\([^()?:]*(?:\([^()]*\)[^()?:]*)*\? ([^?]*?) : ([^()?]*(?:\([^()]*\)[^()?]*)*)\)")
 _COLLAPSE = re.compile(r"collapse\((\d+)\)")
 
 
@@ -138,6 +139,12 @@ def _accesses(text: str) -> Iterator[Access]:
     yield from stored
 
 
+def arguments(call: str) -> list[str]:
+    """Those of ``name(a, b)``."""
+    start = call.index("(") + 1
+    return _split(call[start : _closing(call, start)])
+
+
 def _closing(text: str, start: int) -> int:
     """Where the bracket closes that is open at `start`."""
     depth = 0
@@ -165,6 +172,11 @@ def _split(text: str) -> list[str]:
 @lru_cache(1 << 14)
 def parsed(text: str) -> ast.expr | None:
     """An integer expression of the printed text as Python's tree; None if it is more than that."""
+    while "?" in text:  # either of two values
+        simpler = _EITHER.sub(r"evo::min(\1, \2)", text)
+        if simpler == text:
+            return None
+        text = simpler
     plain = text.replace("::", "_").replace("->", "_").replace("&&", " and ").replace("||", " or ")
     try:
         return ast.parse(plain, mode="eval").body

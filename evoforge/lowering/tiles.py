@@ -82,15 +82,14 @@ def _straight(loop: Walk) -> int:
     return product
 
 
-def vectors_per_trip(loop: Walk, lanes: int, collapsed: int = 0) -> int:
+def vectors_per_trip(loop: Walk, lanes: int) -> int:
     """How many vectors one trip of a loop takes of what it walks through, where the loops inside are unrolled.
 
     Not where OpenMP made one loop of several, whose addresses are computed anew in every trip.
     """
-    collapsed = loop.loop.collapsed if loop.loop.collapsed > 1 else max(collapsed - 1, 0)
     inside = [one for one in loop.inner if not is_unrolled(one)]
     if inside:
-        return max(vectors_per_trip(one, lanes, collapsed) for one in inside)
+        return max(vectors_per_trip(one, lanes) for one in inside)
     walked: dict[float, float] = {}
     for touch, times in _straight_touches(loop, 1):
         nbytes = float(touch.place.itemsize * lanes)
@@ -99,7 +98,7 @@ def vectors_per_trip(loop: Walk, lanes: int, collapsed: int = 0) -> int:
             step = abs(number.value * loop.step.value * touch.place.itemsize)
             walked[step] = walked.get(step, 0.0) + nbytes * times
     counts = [int(step // (4 * lanes)) for step, total in walked.items() if total >= step]
-    return max(1, min(counts, default=1)) if not collapsed else 1
+    return max(1, min(counts, default=1)) if not loop.collapsed else 1
 
 
 def _straight_touches(loop: Walk, times: int) -> Iterator[tuple[Touch, int]]:

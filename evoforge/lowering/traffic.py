@@ -36,9 +36,9 @@ class _Box:
         if not mine:
             return self
         # An instrumented run finds 0 and 1 where it loads an index.
-        trips = min(loop.trips, 2) if all(symbol[0] == "[" for symbol, _ in mine) else loop.trips
+        trips = min(loop.count, 2.0) if all(symbol[0] == "[" for symbol, _ in mine) else loop.count
         rest = tuple(pair for pair in self.open if pair not in mine)
-        return replace(self, open=rest, dims=tuple(sorted((*self.dims, (abs(self.step(loop)), float(trips))))))
+        return replace(self, open=rest, dims=tuple(sorted((*self.dims, (abs(self.step(loop)), trips)))))
 
     def step(self, loop: Walk) -> float:
         """Bytes from one trip of `loop` to the next."""
@@ -93,7 +93,7 @@ def _shape(dims: Sequence[tuple[float, float]], width: float) -> tuple[float, fl
         else:
             runs *= trips
         extent += step * (trips - 1)
-    return runs * math.ceil(run / _LINE) * _LINE, run
+    return runs * math.ceil(run / _LINE - 1e-9) * _LINE, run
 
 
 def _footprint(boxes: frozenset[_Box], place: Place) -> float:
@@ -206,16 +206,16 @@ def _loop(loop: Walk, cache: int, lanes: int) -> Flows:
     for key, flow in inside.items():
         boxes = frozenset(box.over(loop) for box in flow.boxes)
         whole = _footprint(boxes, flow.place)
-        every = loop.trips * flow.fetched
+        every = loop.count * flow.fetched
         lines = min(whole, every) if flow.streams else every - (1 - lost) * max(0.0, every - whole)
         share = flow.dirtied / flow.fetched if flow.fetched else 0.0
-        moved, staged = loop.trips * flow.moved, loop.trips * flow.staged
+        moved, staged = loop.count * flow.moved, loop.count * flow.staged
         if flow.place.scratch and flow.loads and flow.stores:
             used = max(abs(box.step(loop)) for box in flow.boxes)
-            again = min(loop.trips, _LINE / used) if used else loop.trips
+            again = min(loop.count, _LINE / used) if used else loop.count
             staged = max(staged, (moved - lines) * (1 - 1 / again) if again > 1 else 0.0)
         found[key] = replace(
             flow, boxes=boxes, fetched=lines, dirtied=lines * share, moved=moved,
-            written=loop.trips * flow.written, staged=staged,
+            written=loop.count * flow.written, staged=staged,
         )  # fmt: skip
     return found

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from evoforge.lowering.linear import Linear, Number, Scope, loops_of
-from evoforge.lowering.printed import Access, Let, Loop, read_body
+from evoforge.lowering.printed import Access, Let, Loop, arguments, read_body
 
 __all__ = ["Place", "Touch", "Walk", "walk"]
 
@@ -41,7 +41,9 @@ class Touch:
 class Walk:
     """A loop that trips more than once; `trip` is None if unknown, `exact` when it is no upper bound.
 
-    `offset_by`: loops that its start or its end depends on; `vector`: its own statements call for vectors.
+    `offset_by`: loops that its start or its end depends on; `vector`: its own statements call for vectors;
+    `known`: the compiler knows the trips; `guessed`: the facts cannot know them; `count`: trips, the last one as the
+    part of it that is inside; `collapsed`: with others into one loop by OpenMP.
     """
 
     symbol: str
@@ -53,6 +55,8 @@ class Walk:
     vector: bool = False
     known: bool = True
     guessed: bool = False
+    count: float = 1.0
+    collapsed: bool = False
     body: list[Walk | Touch] = field(default_factory=list)
 
     @property
@@ -90,7 +94,10 @@ class _Walker:
     def __init__(self, scope: Scope, places: dict[str, Place]) -> None:
         self.scope, self.places = scope, places
         self.shifts: dict[str, tuple[Linear, ...]] = {}
-        self.count = 0
+        self.number = 0
+        self.around: list[Walk] = []
+        self.to_collapse = 0
+        self.collapsing: list[Walk] = []
 
     def run(self, root: Loop) -> Walk:
         top = Walk("", root, Number(1), 1, True)
@@ -109,6 +116,8 @@ class _Walker:
                 self.loop(into, item)
 
     def let(self, item: Let) -> None:
+        if item.value.startswith("evo::part("):
+            self.limit(item.value)
         if not item.pointer:
             self.scope.names[item.name] = self.scope.values(item.value)
             return
@@ -116,6 +125,13 @@ class _Walker:
         if base in self.places:
             self.places[item.name] = self.places[base]
             self.shifts[item.name] = self.shifted(base, self.scope.values(index) if index else (Linear({}, Number(0)),))
+
+    def limit(self, part: str) -> None:
+        """Of an unrolled loop, vectors that lie beyond the end are left out by the compiler."""
+        left = self.scope.values(arguments(part)[0])
+        loop = self.around[-1] if self.around else None
+        if loop is not None and len(left) == 1 and list(left[0].terms) == [loop.symbol]:
+            loop.count = max(1.0, min(loop.count, -left[0].const.value / left[0].terms[loop.symbol].value))
 
     def shifted(self, pointer: str, where: tuple[Linear, ...]) -> tuple[Linear, ...]:
         if pointer not in self.shifts:
@@ -133,6 +149,9 @@ class _Walker:
         steps = self.scope.values(loop.step)
         step = steps[0].const if steps else Number(1)
         spans = [end.plus(start, Number(-1)) for end in ends for start in starts]
+        if loop.collapsed > 1:
+            self.to_collapse, self.collapsing = loop.collapsed, []
+        self.to_collapse -= self.to_collapse > 0
         known = [max(0, math.ceil(span.const.value / step.value - 1e-9)) for span in spans if not span.terms]
         trip = min(known, default=None)
         guessed = any(span.rough for span in spans)
@@ -142,13 +161,22 @@ class _Walker:
             self.scope.names[loop.var] = starts
             self.inside(into, loop)
             return
-        self.count += 1
-        symbol = f"{loop.var}.{self.count}"
+        self.number += 1
+        symbol = f"{loop.var}.{self.number}"
         offset = frozenset(name for one in (*starts, *ends) for name in (*one.terms, *one.rough))
         exact = not guessed and len({(*span.terms, span.const) for span in spans}) == 1
         made = Walk(symbol, loop, step, trip and max(trip, 1), exact, offset)
+        made.count = max(1.0, min((s.const.value for s in spans if not s.terms), default=1.0) / step.value)
+        if self.to_collapse or loop.collapsed > 1 or self.collapsing:
+            self.collapsing.append(made)
+            if not self.to_collapse:
+                for member in self.collapsing:
+                    member.collapsed = len(self.collapsing) > 1
+                self.collapsing = []
         made.guessed, made.known = guessed, not any(span.terms for span in spans) and not guessed
         into.body.append(made)
         moved = Linear({symbol: Number(1)}, Number(0))
         self.scope.names[loop.var] = tuple(start.plus(moved, Number(1)) for start in starts) or (moved,)
+        self.around.append(made)
         self.inside(made, loop)
+        self.around.pop()
