@@ -108,10 +108,11 @@ class Scope:
             return _constant(float(left == right))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             return self._call(node)
-        return self._opaque("[" if isinstance(node, ast.Subscript) else "?", node)
+        return self._opaque(node)
 
-    def _opaque(self, mark: str, node: ast.expr) -> Values:
-        """What depends on loops in a way that is no sum: a variable named by `mark` and these loops."""
+    def _opaque(self, node: ast.expr) -> Values:
+        """What depends on loops in a way that is no sum: a variable named by them, ``[`` before if it is loaded."""
+        mark = "[" if any(isinstance(inner, ast.Subscript) for inner in ast.walk(node)) else "?"
         names = [inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)]
         found = {symbol for name in names for one in self.names.get(name, ()) for symbol in one.terms}
         loops = {loop for symbol in found for loop in loops_of(symbol)}
@@ -126,7 +127,7 @@ class Scope:
             return (*self._value(args[0]), *self._value(args[1]))[:_MOST]
         if name == "evo_omp_get_thread_num":
             return _constant(0)
-        return self._opaque("?", node)
+        return self._opaque(node)
 
     def _binary(self, op: ast.operator, left: Values, right: Values) -> Values:
         found: list[Linear] = []

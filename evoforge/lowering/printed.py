@@ -19,7 +19,7 @@ _LET = re.compile(r"(const int64_t|(?:const )?float\*) (\w+) = (.+);$")
 _CALL = re.compile(r"evo::(load|load_quotients|gather|store|stream|prefetch)\((\w+)\b(?: \+ )?")
 _SUBSCRIPT = re.compile(r"(?<![\w:])(\w+)\[")
 _VECTOR = re.compile(r"evo::(?!min\b|max\b)\w+\(|^(?:const )?evo::vec\b")
-_EITHER = re.compile(r"\([^()?:]*(?:\([^()]*\)[^()?:]*)*\? ([^?]*?) : ([^()?]*(?:\([^()]*\)[^()?]*)*)\)")
+_COMPARED = re.compile(r" (?:\?|:|[<>=!]=|[<>]|&&|\|\|) ")
 _COLLAPSE = re.compile(r"collapse\((\d+)\)")
 
 
@@ -47,7 +47,7 @@ class Let:
 @dataclass
 class Loop:
     """``for (var = start; var < end; var += step)``; `unrolled` by a pragma, `collapsed` loops are one to
-    OpenMP, and `vector`: its own statements call for vectors (the facts take every function of ours for one)."""
+    OpenMP; `pushes` on accumulators; `vector`: its own statements call for vectors (the facts take every function of ours for one)."""
 
     var: str
     start: str
@@ -56,6 +56,7 @@ class Loop:
     unrolled: bool = False
     collapsed: int = 1
     vector: bool = False
+    pushes: int = 0
     body: list[Loop | Access | Let] = field(default_factory=list)
 
     def loops(self) -> Iterator[Loop]:
@@ -87,6 +88,7 @@ def read_body(lines: Sequence[str]) -> Loop:
             open_loops.append((depth, loop))
         else:
             open_loops[-1][1].body += _statement(text)
+            open_loops[-1][1].pushes += ".push(" in text or "[r][u] += " in text
             open_loops[-1][1].vector |= _VECTOR.search(text) is not None
     return root
 
@@ -169,14 +171,22 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in (*parts, text[start:])]
 
 
+def _without_choice(text: str) -> str:
+    """The innermost ``(a < b ? c : d)`` as a call with a, b, c and d."""
+    depth, start = 0, text.rindex("?")
+    end = _closing(text, start)
+    while start > 0 and depth <= 0:
+        start -= 1
+        depth += (text[start] in "([") - (text[start] in ")]")
+    start += depth > 0
+    return f"{text[:start]}evo::either({_COMPARED.sub(', ', text[start:end])}){text[end:]}"
+
+
 @lru_cache(1 << 14)
 def parsed(text: str) -> ast.expr | None:
     """An integer expression of the printed text as Python's tree; None if it is more than that."""
-    while "?" in text:  # either of two values
-        simpler = _EITHER.sub(r"evo::min(\1, \2)", text)
-        if simpler == text:
-            return None
-        text = simpler
+    while "?" in text:
+        text = _without_choice(text)
     plain = text.replace("::", "_").replace("->", "_").replace("&&", " and ").replace("||", " or ")
     try:
         return ast.parse(plain, mode="eval").body

@@ -90,6 +90,8 @@ def vectors_per_trip(loop: Walk, lanes: int) -> int:
     inside = [one for one in loop.inner if not is_unrolled(one)]
     if inside:
         return max(vectors_per_trip(one, lanes) for one in inside)
+    if accumulators(loop) >= 4 and any(touch.access.wide for touch, _ in _straight_touches(loop, 1)):
+        return 4
     walked: dict[float, float] = {}
     for touch, times in _straight_touches(loop, 1):
         nbytes = float(touch.place.itemsize * lanes)
@@ -99,6 +101,11 @@ def vectors_per_trip(loop: Walk, lanes: int) -> int:
             walked[step] = walked.get(step, 0.0) + nbytes * times
     counts = [int(step // (4 * lanes)) for step, total in walked.items() if total >= step]
     return max(1, min(counts, default=1)) if not loop.collapsed else 1
+
+
+def accumulators(loop: Walk) -> float:
+    """How many are carried from trip to trip, where the loops inside are unrolled."""
+    return loop.pushes + sum((one.count if one.loop.unrolled else 1) * accumulators(one) for one in loop.inner)
 
 
 def _straight_touches(loop: Walk, times: int) -> Iterator[tuple[Touch, int]]:

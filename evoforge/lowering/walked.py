@@ -43,7 +43,8 @@ class Walk:
 
     `offset_by`: loops that its start or its end depends on; `vector`: its own statements call for vectors;
     `known`: the compiler knows the trips; `guessed`: the facts cannot know them; `count`: trips, the last one as the
-    part of it that is inside; `collapsed`: with others into one loop by OpenMP.
+    part of it that is inside; `collapsed`: with others into one loop by OpenMP;
+    `pushes`: on accumulators, in a trip.
     """
 
     symbol: str
@@ -57,6 +58,7 @@ class Walk:
     guessed: bool = False
     count: float = 1.0
     collapsed: bool = False
+    pushes: int = 0
     body: list[Walk | Touch] = field(default_factory=list)
 
     @property
@@ -106,6 +108,7 @@ class _Walker:
 
     def inside(self, into: Walk, loop: Loop) -> None:
         into.vector |= loop.vector
+        into.pushes += loop.pushes
         for item in loop.body:
             if isinstance(item, Let):
                 self.let(item)
@@ -125,6 +128,14 @@ class _Walker:
         if base in self.places:
             self.places[item.name] = self.places[base]
             self.shifts[item.name] = self.shifted(base, self.scope.values(index) if index else (Linear({}, Number(0)),))
+
+    def collapse(self, made: Walk | None) -> None:
+        """Notes which loops of those that OpenMP collapses are left."""
+        if self.to_collapse:
+            self.to_collapse -= 1
+            self.collapsing += [made] if made else []
+            for member in self.collapsing:
+                member.collapsed = len(self.collapsing) > 1
 
     def limit(self, part: str) -> None:
         """Of an unrolled loop, vectors that lie beyond the end are left out by the compiler."""
@@ -150,14 +161,14 @@ class _Walker:
         step = steps[0].const if steps else Number(1)
         spans = [end.plus(start, Number(-1)) for end in ends for start in starts]
         if loop.collapsed > 1:
-            self.to_collapse, self.collapsing = loop.collapsed, []
-        self.to_collapse -= self.to_collapse > 0
+            self.collapsing, self.to_collapse = [], loop.collapsed
         known = [max(0, math.ceil(span.const.value / step.value - 1e-9)) for span in spans if not span.terms]
         trip = min(known, default=None)
         guessed = any(span.rough for span in spans)
         if trip == 0 and not guessed:
             return
         if trip == 1 and not guessed:
+            self.collapse(None)
             self.scope.names[loop.var] = starts
             self.inside(into, loop)
             return
@@ -167,12 +178,7 @@ class _Walker:
         exact = not guessed and len({(*span.terms, span.const) for span in spans}) == 1
         made = Walk(symbol, loop, step, trip and max(trip, 1), exact, offset)
         made.count = max(1.0, min((s.const.value for s in spans if not s.terms), default=1.0) / step.value)
-        if self.to_collapse or loop.collapsed > 1 or self.collapsing:
-            self.collapsing.append(made)
-            if not self.to_collapse:
-                for member in self.collapsing:
-                    member.collapsed = len(self.collapsing) > 1
-                self.collapsing = []
+        self.collapse(made)
         made.guessed, made.known = guessed, not any(span.terms for span in spans) and not guessed
         into.body.append(made)
         moved = Linear({symbol: Number(1)}, Number(0))
