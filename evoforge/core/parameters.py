@@ -20,7 +20,6 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from evoforge.errors import ParameterError
 

@@ -50,7 +50,6 @@ def _chunked(printer: SweepPrinter, lane: Loop, rows: list[str], columns: list[s
     many = printer.vector and printer.schedule.unroll
     width = "(UNROLL * evo::lanes)" if many else "evo::lanes" if printer.vector else "1"
     panels = f"(({lane.size} + {width} - 1) / {width})"
-    printer.row_chain = [(loop.extent, "CHUNK_ROWS"), ("CHUNK_ROWS", 1)]
     chunk = f"for (int64_t chunk = 0; chunk < {loop.size}; chunk += CHUNK_ROWS)"
     flat = _flat(printer)
     sizes = " * ".join(["1", *[_definition(printer, loop.group) for loop in printer.rows]])

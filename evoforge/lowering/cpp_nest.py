@@ -61,7 +61,6 @@ class NestPrinter(SweepPrinter):
                 choices = powers(2, min(64, max(2, last.extent // 2)))
                 self.kernel.parameter("ROW_BLOCK", choices, choices[min(len(choices) - 1, 2)])
                 outer = f"{last.var}_block"
-                self.row_chain = [(last.extent, "ROW_BLOCK"), ("ROW_BLOCK", 1)]
                 top = f"evo::min({outer} + ROW_BLOCK, {last.size})"
                 heads[-1:] = [
                     f"for (int64_t {outer} = 0; {outer} < {last.size}; {outer} += ROW_BLOCK)",

@@ -11,11 +11,9 @@ are fetched again after the private cache has lost them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
 
-from evoforge.core import DTYPES, Cell, Params, Signature
+from evoforge.core import Cell, Params, Signature
 from evoforge.lowering.cpp import Kernel
 from evoforge.lowering.linear import Scope
 from evoforge.lowering.tiles import is_unrolled, levels, vectors_per_trip
@@ -53,7 +51,6 @@ def implied_cell(
     run = _walked(kernel, params, machine, traced)
     flows = traffic(run, machine.l2_bytes, machine.lanes)
     return _tiling(built, whole, machine), _memory(built, run, flows, machine), _fusion(flows, traced, unfused)
-
 
 
 def _walked(kernel: Kernel, params: Params, machine: Machine, signature: Signature) -> Walk:

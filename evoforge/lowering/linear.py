@@ -78,9 +78,11 @@ class Scope:
 
     def __init__(self, sizes: Mapping[tuple[str, int], int], params: Mapping[str, int], lanes: int) -> None:
         self._sizes = sizes
-        self.names: dict[str, Values] = {
-            name: _constant(value, value or 1) for name, value in params.items()
-        } | {"evo_lanes": _constant(lanes), "call_threads": _constant(1), "true": _constant(1)}
+        self.names: dict[str, Values] = {name: _constant(value, value or 1) for name, value in params.items()} | {
+            "evo_lanes": _constant(lanes),
+            "call_threads": _constant(1),
+            "true": _constant(1),
+        }
 
     def number(self, text: str) -> float | None:
         """The least of the known numbers that an expression may be."""

@@ -46,8 +46,11 @@ class Let:
 
 @dataclass
 class Loop:
-    """``for (var = start; var < end; var += step)``; `unrolled` by a pragma, `collapsed` loops are one to
-    OpenMP; `pushes` on accumulators; `vector`: its own statements call for vectors (the facts take every function of ours for one)."""
+    """``for (var = start; var < end; var += step)``.
+
+    `unrolled` by a pragma; `collapsed` loops are one to OpenMP; `pushes` on accumulators, others `masked`; `vector`:
+    its own statements call for vectors, for which the facts take every function of ours.
+    """
 
     var: str
     start: str
@@ -57,6 +60,7 @@ class Loop:
     collapsed: int = 1
     vector: bool = False
     pushes: int = 0
+    masked: int = 0
     body: list[Loop | Access | Let] = field(default_factory=list)
 
     def loops(self) -> Iterator[Loop]:
@@ -88,7 +92,9 @@ def read_body(lines: Sequence[str]) -> Loop:
             open_loops.append((depth, loop))
         else:
             open_loops[-1][1].body += _statement(text)
-            open_loops[-1][1].pushes += ".push(" in text or "[r][u] += " in text
+            if ".push(" in text:
+                open_loops[-1][1].masked += text.endswith(", n);")
+                open_loops[-1][1].pushes += not text.endswith(", n);")
             open_loops[-1][1].vector |= _VECTOR.search(text) is not None
     return root
 
@@ -110,8 +116,8 @@ def _statement(text: str) -> tuple[Access | Let, ...]:
     if found and found.group(1) != "const int64_t":
         return (Let(found.group(2), found.group(3), True),)
     if found:
-        parts = _split(f"{found.group(2)} = {found.group(3)}")
-        return tuple(Let(*part.split(" = ", 1)) for part in parts)
+        named = (part.partition(" = ") for part in _split(f"{found.group(2)} = {found.group(3)}"))
+        return tuple(Let(name, value) for name, _, value in named)
     return tuple(_accesses(text))
 
 

@@ -204,9 +204,7 @@ class ScheduleSpace:
         kernel = self._printed(genome)[1]
         values = {name: declared.default for name, declared in kernel.parameters.items()}
         values |= {name: value for name, value in (params or {}).items() if name in values}
-        return implied_cell(
-            kernel, values, self._machine, unfused=self.unfused, whole=self._whole, traced=self._traced
-        )
+        return implied_cell(kernel, values, self._machine, unfused=self.unfused, whole=self._whole, traced=self._traced)
 
     def _printed(self, genome: Mapping[str, Any]) -> tuple[str, Kernel]:
         key = json.dumps(self._tidy(genome), sort_keys=True)

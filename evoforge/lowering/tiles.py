@@ -104,8 +104,14 @@ def vectors_per_trip(loop: Walk, lanes: int) -> int:
 
 
 def accumulators(loop: Walk) -> float:
-    """How many are carried from trip to trip, where the loops inside are unrolled."""
-    return loop.pushes + sum((one.count if one.loop.unrolled else 1) * accumulators(one) for one in loop.inner)
+    """How many are carried from trip to trip, where the loops inside are unrolled; vectors beyond the end are not."""
+    found = float(loop.pushes + loop.masked)
+    for inner in loop.inner:
+        if inner.loop.unrolled:
+            found += inner.trips * inner.pushes + inner.count * inner.masked
+        else:
+            found += accumulators(inner)
+    return found
 
 
 def _straight_touches(loop: Walk, times: int) -> Iterator[tuple[Touch, int]]:

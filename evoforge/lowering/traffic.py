@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from evoforge.lowering.linear import loops_of
 from evoforge.lowering.walked import Place, Touch, Walk
@@ -49,8 +49,8 @@ class _Box:
 class Flow:
     """What a piece of a kernel does to one place, if the cache holds nothing of it before; all in bytes.
 
-    `fetched`: lines that come in; `dirtied`: those of them that are written; `moved`: of all accesses, `written`: of stores; `staged`:
-    of accesses to lines that were written, read, and are used for something else now.
+    `fetched`: lines that come in; `dirtied`: those of them that are written; `moved`: of all accesses; `written`:
+    of stores; `staged`: of accesses to lines that were written, read, and are used for something else now.
     """
 
     place: Place
@@ -104,7 +104,7 @@ def _footprint(boxes: frozenset[_Box], place: Place) -> float:
     for dims, width in {(box.dims, box.width) for box in boxes}:
         nbytes, run = _shape(dims, width)
         starts = sorted({box.start for box in boxes if (box.dims, box.width) == (dims, width)})
-        covered = run + sum(min(run, after - before) for before, after in zip(starts, starts[1:], strict=False))
+        covered = run + sum(min(run, after - before) for before, after in pairwise(starts))
         most = max(most, nbytes * (covered / run if covered >= run + _LINE else 1))
     return min(most, float(max(_LINE, place.nbytes)))
 
@@ -157,7 +157,8 @@ def _lost(nbytes: float, cache: int) -> float:
 def _joined(a: Flow, b: Flow) -> Flow:
     return replace(
         a, boxes=a.boxes | b.boxes, fetched=a.fetched + b.fetched, dirtied=a.dirtied + b.dirtied,
-        moved=a.moved + b.moved, written=a.written + b.written, staged=a.staged + b.staged, loads=a.loads or b.loads, stores=a.stores or b.stores,
+        moved=a.moved + b.moved, written=a.written + b.written, staged=a.staged + b.staged,
+        loads=a.loads or b.loads, stores=a.stores or b.stores,
     )  # fmt: skip
 
 
@@ -189,7 +190,8 @@ def _leaf(touches: Sequence[Touch], lanes: int) -> Flows:
         known = found.get(key, Flow(place, frozenset(), streams=touch.streams))
         loads = touch.access.kind == "load"
         found[key] = replace(
-            known, boxes=known.boxes | {box}, moved=known.moved + width, written=known.written + (0.0 if loads else width),
+            known, boxes=known.boxes | {box}, moved=known.moved + width,
+            written=known.written + (0.0 if loads else width),
             loads=known.loads or loads, stores=known.stores or not loads,
         )  # fmt: skip
     for key, flow in found.items():

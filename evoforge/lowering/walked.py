@@ -44,7 +44,8 @@ class Walk:
     `offset_by`: loops that its start or its end depends on; `vector`: its own statements call for vectors;
     `known`: the compiler knows the trips; `guessed`: the facts cannot know them; `count`: trips, the last one as the
     part of it that is inside; `collapsed`: with others into one loop by OpenMP;
-    `pushes`: on accumulators, in a trip.
+    `pushes`
+    on accumulators in a trip, and `masked` ones.
     """
 
     symbol: str
@@ -59,6 +60,7 @@ class Walk:
     count: float = 1.0
     collapsed: bool = False
     pushes: int = 0
+    masked: int = 0
     body: list[Walk | Touch] = field(default_factory=list)
 
     @property
@@ -109,6 +111,7 @@ class _Walker:
     def inside(self, into: Walk, loop: Loop) -> None:
         into.vector |= loop.vector
         into.pushes += loop.pushes
+        into.masked += loop.masked
         for item in loop.body:
             if isinstance(item, Let):
                 self.let(item)
