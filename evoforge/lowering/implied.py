@@ -102,7 +102,7 @@ def _memory(built: Walk, run: Walk, flows: list[Flow], machine: Machine) -> int:
     if sum(f.staged for f in staged) >= 0.5 * largest and sum(f.touched for f in staged) > _REGISTER_FILE:
         return 2
     wide, narrow = _moved(built, machine.lanes, [])
-    return int(wide >= narrow and wide > 0)
+    return int(wide > narrow)
 
 
 def _prefetched(loop: Walk, times: float) -> float:
@@ -119,9 +119,7 @@ def _moved(loop: Walk, lanes: int, around: list[Walk]) -> tuple[float, float]:
     one that stores.
     """
     wide = narrow = 0.0
-    for touch in loop.touches:
-        if touch.access.kind == "prefetch":
-            continue
+    for touch in {touch.access: touch for touch in loop.touches if touch.access.kind != "prefetch"}.values():
         mine = around
         while mine and touch.access.kind == "load" and not mine[-1].stores and not touch.depends_on(mine[-1]):
             mine = mine[:-1]

@@ -64,6 +64,7 @@ class ScheduleSpace:
         self._graphs = [rewrites.unfold(graph) for graph in graphs]
         self._domains: dict[tuple[str, ...], Domain] = {}
         self._kernels: dict[str, tuple[str, Kernel]] = {}
+        self._cells: dict[tuple[str, tuple[tuple[str, int], ...]], Cell] = {}
         self._genes = self._find_genes()
         self._printed({})
 
@@ -204,7 +205,14 @@ class ScheduleSpace:
         kernel = self._printed(genome)[1]
         values = {name: declared.default for name, declared in kernel.parameters.items()}
         values |= {name: value for name, value in (params or {}).items() if name in values}
-        return implied_cell(kernel, values, self._machine, unfused=self.unfused, whole=self._whole, traced=self._traced)
+        key = (json.dumps(self._tidy(genome), sort_keys=True), tuple(sorted(values.items())))
+        if key not in self._cells:
+            if len(self._cells) > 4096:
+                self._cells.clear()
+            self._cells[key] = implied_cell(
+                kernel, values, self._machine, unfused=self.unfused, whole=self._whole, traced=self._traced
+            )
+        return self._cells[key]
 
     def _printed(self, genome: Mapping[str, Any]) -> tuple[str, Kernel]:
         key = json.dumps(self._tidy(genome), sort_keys=True)
