@@ -114,10 +114,11 @@ class Scope:
 
     def _opaque(self, node: ast.expr) -> Values:
         """What depends on loops in a way that is no sum: a variable named by them, ``[`` before if it is loaded."""
-        mark = "[" if any(isinstance(inner, ast.Subscript) for inner in ast.walk(node)) else "?"
         names = [inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)]
         found = {symbol for name in names for one in self.names.get(name, ()) for symbol in one.terms}
         loops = {loop for symbol in found for loop in loops_of(symbol)}
+        loaded = any(isinstance(inner, ast.Subscript) for inner in ast.walk(node))
+        mark = "[" if loaded or any(symbol[0] == "[" for symbol in found) else "?"
         return (Linear({mark + "+".join(sorted(loops)): Number(1.0)}, _ZERO),) if loops else ()
 
     def _call(self, node: ast.Call) -> Values:

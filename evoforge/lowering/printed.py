@@ -117,7 +117,7 @@ def _statement(text: str) -> tuple[Access | Let, ...]:
         return (Let(found.group(2), found.group(3), True),)
     if found:
         named = (part.partition(" = ") for part in _split(f"{found.group(2)} = {found.group(3)}"))
-        return tuple(Let(name, value) for name, _, value in named)
+        return (*_accesses(found.group(3)), *(Let(name, value) for name, _, value in named))
     return tuple(_accesses(text))
 
 
