@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from evoforge.lowering.cpp_body import FIELDS, in_brackets
-from evoforge.lowering.cpp_expr import Context, Value, computed
+from evoforge.lowering.cpp_body import FIELDS, buffered, in_brackets
+from evoforge.lowering.cpp_expr import CTYPES, Context, Value, computed
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.regions import Pass
 from evoforge.lowering.simplify import dtype_of
@@ -110,16 +110,17 @@ def _slabs(printer: SweepPrinter, lane: Loop) -> None:
         producer = printer.domain.producer(tensor)
         assert producer is not None
         inner = [a for a in producer.axes if a not in printer.nest.rows]
+        ctype = CTYPES[buffered(printer.domain.tensors[tensor].dtype)]
         name = printer.names.fresh(f"{printer.names.of(producer)}_slab")
         full = " * ".join(printer.domain.shapes[a].factors[0] for a in inner) or "1"
         printer.kernel.piece(
             f"{name}s",
-            "float",
+            ctype,
             f"call->threads * ({full}) * {width}",
             f"the panel of {producer.origin or producer.name} per thread",
         )
         count = printer.names.text(printer.domain.numel(inner)) or "1"
-        printer.w(f"float* {name} = {name}s + evo::omp_get_thread_num() * ({count}) * {width};")
+        printer.w(f"{ctype}* {name} = {name}s + evo::omp_get_thread_num() * ({count}) * {width};")
         printer.row_buffers[tensor] = name
 
 

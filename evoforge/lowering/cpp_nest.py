@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from evoforge.lowering.cpp_body import in_brackets
+from evoforge.lowering.cpp_body import buffered, in_brackets
 from evoforge.lowering.cpp_chunks import print_chunks
 from evoforge.lowering.cpp_columns import print_columns
+from evoforge.lowering.cpp_expr import CTYPES
 from evoforge.lowering.cpp_scan import print_scan
 from evoforge.lowering.cpp_sweep import SweepPrinter, powers
 from evoforge.lowering.cpp_tiles import print_tiles
@@ -79,14 +80,15 @@ class NestPrinter(SweepPrinter):
             producer = self.domain.producer(tensor)
             assert producer is not None
             inner = [a for a in producer.axes if a not in self.nest.rows]
+            ctype = CTYPES[buffered(self.domain.tensors[tensor].dtype)]
             name = self.names.fresh(f"{self.names.of(producer)}_row")
             count = self.names.text(self.domain.numel(inner)) or "1"
             full = " * ".join(self.domain.shapes[a].factors[0] for a in inner) or "1"
             self.kernel.piece(
                 f"{name}s",
-                "float",
+                ctype,
                 f"call->threads * ({full})",
                 f"one row of {producer.origin or producer.name} per thread",
             )
-            self.w(f"float* {name} = {name}s + evo::omp_get_thread_num() * {in_brackets(count)};")
+            self.w(f"{ctype}* {name} = {name}s + evo::omp_get_thread_num() * {in_brackets(count)};")
             self.row_buffers[tensor] = name

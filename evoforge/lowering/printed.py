@@ -15,7 +15,7 @@ from functools import lru_cache
 __all__ = ["Access", "Let", "Loop", "arguments", "parsed", "read_body"]
 
 _LOOP = re.compile(r"for \(int64_t (\w+) = (.+); \w+ (?:<|>=) (.+); (.+)\)(?: \{)?$")
-_LET = re.compile(r"(const int64_t|(?:const )?float\*) (\w+) = (.+);$")
+_LET = re.compile(r"(const int64_t|(?:const )?(?:float|double|u?int\d+_t)\*) (\w+) = (.+);$")
 _CALL = re.compile(r"evo::(load|load_quotients|gather|store|stream|prefetch)\((\w+)\b(?: \+ )?")
 _SUBSCRIPT = re.compile(r"(?<![\w:])(\w+)\[")
 _VECTOR = re.compile(r"evo::(?!min\b|max\b)\w+\(|^(?:const )?evo::vec\b")
