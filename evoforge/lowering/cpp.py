@@ -12,7 +12,6 @@ from typing import Any
 
 from evoforge.core import Parameter, ParameterSpace
 from evoforge.lowering.cpp_expr import CTYPES, computed
-from evoforge.lowering.cpp_layout import Blocks, Sweep
 from evoforge.lowering.cpp_names import Names
 from evoforge.lowering.cpp_nest import NestPrinter
 from evoforge.lowering.domain import Domain
@@ -47,8 +46,6 @@ class Kernel:
     body: list[str] = field(default_factory=list)
     pointers: dict[str, str] = field(default_factory=dict)
     flags: dict[str, str] = field(default_factory=dict)
-    sweeps: list[Sweep] = field(default_factory=list)
-    blocks: list[Blocks] = field(default_factory=list)
 
     def parameter(self, name: str, choices: tuple[int, ...], default: int) -> str:
         """Declares a parameter once; a second nest narrows the choices to the common ones."""

@@ -30,10 +30,6 @@ def print_chunks(printer: SweepPrinter) -> None:
     else:
         choices = tuple(c for c in (1, 4, 16, 64, 256) if c < loop.extent) or (1,)
         name = printer.kernel.parameter("CHUNK_ROWS", choices, choices[len(choices) // 2])
-    if len(inner) == 1:
-        printer.chunk_chain = [(loop.extent, name)]
-    else:
-        printer.row_chain = [(loop.extent, name), (name, 1)]
     count = f"(({loop.size} + {name} - 1) / {name})"
     flat = ""
     for row in printer.rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from evoforge.lowering.cpp_body import FIELDS, in_brackets
+from evoforge.lowering.cpp_body import FIELDS, buffered, in_brackets
 from evoforge.lowering.cpp_expr import CTYPES, Context, Value, computed
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.regions import Pass
@@ -50,7 +50,6 @@ def _chunked(printer: SweepPrinter, lane: Loop, rows: list[str], columns: list[s
     many = printer.vector and printer.schedule.unroll
     width = "(UNROLL * evo::lanes)" if many else "evo::lanes" if printer.vector else "1"
     panels = f"(({lane.size} + {width} - 1) / {width})"
-    printer.row_chain = [(loop.extent, "CHUNK_ROWS"), ("CHUNK_ROWS", 1)]
     chunk = f"for (int64_t chunk = 0; chunk < {loop.size}; chunk += CHUNK_ROWS)"
     flat = _flat(printer)
     sizes = " * ".join(["1", *[_definition(printer, loop.group) for loop in printer.rows]])
@@ -111,9 +110,9 @@ def _slabs(printer: SweepPrinter, lane: Loop) -> None:
         producer = printer.domain.producer(tensor)
         assert producer is not None
         inner = [a for a in producer.axes if a not in printer.nest.rows]
+        ctype = CTYPES[buffered(printer.domain.tensors[tensor].dtype)]
         name = printer.names.fresh(f"{printer.names.of(producer)}_slab")
         full = " * ".join(printer.domain.shapes[a].factors[0] for a in inner) or "1"
-        ctype = CTYPES[computed(printer.domain.tensors[tensor].dtype)]
         printer.kernel.piece(
             f"{name}s",
             ctype,

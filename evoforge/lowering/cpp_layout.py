@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from evoforge.lowering.simplify import dtype_of
 if TYPE_CHECKING:
     from evoforge.lowering.cpp import Kernel
 
-__all__ = ["Blocks", "Layout", "Loop", "Sweep"]
+__all__ = ["Layout", "Loop"]
 
 _OUTER = (("row", "rows"), ("batch", "batches"), ("group", "groups"), ("part", "parts"), ("slab", "slabs"))
 _INNER = (("line", "lines"), ("plane", "planes"), ("volume", "volumes"))
@@ -27,36 +27,6 @@ _INNER = (("line", "lines"), ("plane", "planes"), ("volume", "volumes"))
 def _named(words: tuple[tuple[str, str], ...], last: str) -> Iterator[tuple[str, str]]:
     """(variable, name of its size) for loops from the inside out; numbered where words end."""
     return chain(words, ((f"{last}{k}", f"{last}s{k}") for k in count(2)))
-
-
-@dataclass
-class Sweep:
-    """What was printed for one pass: the raw material of the implied cell.
-
-    `chains` are loops over one axis from the outside in, as (what it walks, what it walks it by): a
-    number, a parameter's name, or "step" for a vector's or an unrolled block's worth of elements.
-    """
-
-    one: Pass
-    vector: bool
-    chains: list[list[tuple[int | str, int | str]]]
-    unrolled: bool
-    prefetched: bool = False
-    streamed: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """What was printed for a contraction: how long its sums are, in pieces of DEPTH along `cut` steps (0: whole), over
-    how many columns, `wides` operands of panels, the tensors that narrow operands read.
-    """
-
-    length: int
-    cut: int
-    columns: int
-    packed: str
-    wides: int
-    narrow: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -82,9 +52,6 @@ class Layout:
         self.accumulated: dict[str, str] = {}
         self.row_buffers: dict[str, str] = {}
         self.hoisted: dict[tuple[str, str], Value] = {}
-        self.row_chain: list[tuple[int | str, int | str]] = []
-        self.chunk_chain: list[tuple[int | str, int | str]] = []
-        self.lane_chain: list[tuple[int | str, int | str]] = []
         nodes = [n for one in nest.passes for n in (*one.heads, *one.nodes, *one.row_maps)]
         self.apart = set().union(*(_atoms(node) for node in nodes)) if nodes else set()
         self.axes = {a for one in nest.passes for n in one.nodes for a in (*n.axes, *n.reduction)} | set(nest.rows)

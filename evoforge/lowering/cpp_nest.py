@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from evoforge.lowering.cpp_body import in_brackets
+from evoforge.lowering.cpp_body import buffered, in_brackets
 from evoforge.lowering.cpp_chunks import print_chunks
 from evoforge.lowering.cpp_columns import print_columns
-from evoforge.lowering.cpp_expr import CTYPES, computed
+from evoforge.lowering.cpp_expr import CTYPES
 from evoforge.lowering.cpp_scan import print_scan
 from evoforge.lowering.cpp_sweep import SweepPrinter, powers
 from evoforge.lowering.cpp_tiles import print_tiles
@@ -62,7 +62,6 @@ class NestPrinter(SweepPrinter):
                 choices = powers(2, min(64, max(2, last.extent // 2)))
                 self.kernel.parameter("ROW_BLOCK", choices, choices[min(len(choices) - 1, 2)])
                 outer = f"{last.var}_block"
-                self.row_chain = [(last.extent, "ROW_BLOCK"), ("ROW_BLOCK", 1)]
                 top = f"evo::min({outer} + ROW_BLOCK, {last.size})"
                 heads[-1:] = [
                     f"for (int64_t {outer} = 0; {outer} < {last.size}; {outer} += ROW_BLOCK)",
@@ -81,10 +80,10 @@ class NestPrinter(SweepPrinter):
             producer = self.domain.producer(tensor)
             assert producer is not None
             inner = [a for a in producer.axes if a not in self.nest.rows]
+            ctype = CTYPES[buffered(self.domain.tensors[tensor].dtype)]
             name = self.names.fresh(f"{self.names.of(producer)}_row")
             count = self.names.text(self.domain.numel(inner)) or "1"
             full = " * ".join(self.domain.shapes[a].factors[0] for a in inner) or "1"
-            ctype = CTYPES[computed(self.domain.tensors[tensor].dtype)]
             self.kernel.piece(
                 f"{name}s",
                 ctype,

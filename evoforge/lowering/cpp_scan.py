@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evoforge.lowering.cpp_expr import CTYPES, computed, print_expr
-from evoforge.lowering.cpp_layout import Loop, Sweep
+from evoforge.lowering.cpp_layout import Loop
 from evoforge.lowering.simplify import dtype_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ def print_scan(printer: SweepPrinter) -> None:
         heads.append(f"for (int64_t {lane.var} = 0; {lane.var} < {lane.size}; {advance})")
     if heads:
         p.pragma(len(heads))
-    p.kernel.sweeps.append(Sweep(one, vector, [], False))
     with p.loops(heads):
         dtype = computed(dtype_of(node.body, p.domain.tensors))
         wide = "double" if dtype == "f32" and monoid in ("sum", "prod") else CTYPES[dtype]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from evoforge.lowering.cpp_body import Body, ctype_of, in_brackets, short_name
+from evoforge.lowering.cpp_body import Body, buffered, ctype_of, in_brackets, short_name
 from evoforge.lowering.cpp_expr import CTYPES, Context, Value, computed, print_expr
-from evoforge.lowering.cpp_layout import Loop, Sweep
+from evoforge.lowering.cpp_layout import Loop
 from evoforge.lowering.cpp_prefetch import prefetches
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.ir import loads
@@ -27,9 +27,7 @@ class SweepPrinter(Body):
         """Tile loops and the loop over the lane axis; `start` and `top` bound them where they are in a chunk."""
         step = "UNROLL * evo::lanes" if vector and self.schedule.unroll else "evo::lanes" if vector else "1"
         heads, end = [], top or lane.size
-        inside = bool(self.chunk_chain) and start != "0"
-        walked: int | str = self.chunk_chain[-1][1] if inside else lane.extent
-        self.lane_chain = list(self.chunk_chain) if inside else []
+        inside = start != "0"
         room = min(lane.extent, max(self.kernel.parameters["CHUNK"].choices)) if inside else lane.extent
         levels = min(self.schedule.tile, tile_levels(room, self.lanes, vector, self.schedule.unroll))
         if vector and self.schedule.unroll:
@@ -42,9 +40,6 @@ class SweepPrinter(Body):
             if inside and not level:
                 self.kernel.require(f"CHUNK > {parameter}")
             start, end = name, f"evo::min({name} + {parameter}, {lane.size})"
-            self.lane_chain.append((walked, parameter))
-            walked = parameter
-        self.lane_chain.append((walked, "step" if vector else 1))
         advance = f"++{lane.var}" if step == "1" else f"{lane.var} += {step}"
         heads.append(f"for (int64_t {lane.var} = {start}; {lane.var} < {end}; {advance})")
         return heads
@@ -84,7 +79,6 @@ class SweepPrinter(Body):
         for position, loop in enumerate(inner[:-1]):
             first, end = (start, top) if position == 0 and start else ("0", loop.size)
             heads.append(f"for (int64_t {loop.var} = {first}; {loop.var} < {end}; ++{loop.var})")
-        self.lane_chain = []
         if lane is not None:
             bounds = (start, top) if start and len(inner) == 1 else ("0", "")
             heads += self.lane_heads(lane, ctx.vector, *bounds)
@@ -101,10 +95,7 @@ class SweepPrinter(Body):
             self.statements(one, ctx, late, number, inner)
 
     def statements(self, one: Pass, ctx: Context, late: Sequence[Node], number: int, inner: Sequence[Loop]) -> None:
-        sweep = Sweep(one, ctx.vector, [self.row_chain, self.lane_chain], ctx.vector and self.schedule.unroll)
-        self.kernel.sweeps.append(sweep)
         for line in prefetches(self, one, ctx, number, inner):
-            sweep.prefetched = True
             self.w(line)
         outside = dict(self.known)
         shared = dict(ctx.shared)
@@ -145,17 +136,16 @@ class SweepPrinter(Body):
 
     def _store(self, tensor: str, how: str, ctx: Context) -> None:
         value, t = self.known[tensor], self.domain.tensors[tensor]
-        dtype = t.dtype if t.kind == "out" and how == "memory" else computed(t.dtype)
         if how == "row":
-            pointer, access = self.row_buffers[tensor], self.in_row(tensor)
+            pointer, access, dtype = self.row_buffers[tensor], self.in_row(tensor), buffered(t.dtype)
         else:
+            dtype = t.dtype if t.kind == "out" else computed(t.dtype)
             pointer, access = self.pointer(tensor), self.written(tensor)
         where = ctx.offset(replace(access, tensor="@row" if how == "row" else ""))
         place = pointer if where == "0" else f"{pointer} + {where}"
         if ctx.vector and (how == "row" or ctx.lane in access.axes):
             text = value.text if value.vector else f"evo::broadcast({value.text})"
             if how == "memory" and self.schedule.stream.get(tensor) and t.kind == "out" and t.dtype != "bool":
-                self.kernel.sweeps[-1].streamed.append(tensor)
                 self.w(f"evo::stream({place}, {text}, n, {self._aligned(access, ctx)});")
             else:
                 self.w(f"evo::store({place}, {text}, n);")

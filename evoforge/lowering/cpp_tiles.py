@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from evoforge.lowering.cpp_body import in_brackets
 from evoforge.lowering.cpp_expr import Context, Value, guards_text, print_expr
-from evoforge.lowering.cpp_layout import Blocks, Loop
+from evoforge.lowering.cpp_layout import Loop
 from evoforge.lowering.domain import Node
 from evoforge.lowering.index import names as axes_of
 from evoforge.lowering.ir import Expr, Guard, Load, loads
@@ -54,11 +54,6 @@ class _Tiles:
         p = self.p
         self.parameters()
         self.steps = in_brackets(p.names.text(p.domain.numel(self.found.products[0].node.reduction)) or "1")
-        narrow = {load.tensor for expr in self.narrows for load in loads(expr)}
-        cut = (self.length if self.packed == "both" else self.inner[0].extent) if self.cut else 0
-        p.kernel.blocks.append(
-            Blocks(self.length, cut, self.lane.extent, self.packed, len(self.wides), frozenset(narrow))
-        )
         packs_narrow, packs_wide = self.packed in ("both", "deep"), self.packed != "block"
         if packs_narrow:
             self.pack_narrow()

@@ -19,7 +19,7 @@ from evoforge.lowering.contraction import find_contraction
 from evoforge.lowering.cost import signature_of, trace_signature
 from evoforge.lowering.cpp import Kernel, print_kernel
 from evoforge.lowering.domain import Domain, build_domain
-from evoforge.lowering.implied import implied_cell
+from evoforge.lowering.implied import Machine, implied_cell
 from evoforge.lowering.ir import Graph
 from evoforge.lowering.regions import is_tensor_sized, make_plan, regions
 from evoforge.lowering.schedule import CHOICES, Schedule, gene_name
@@ -58,10 +58,13 @@ class ScheduleSpace:
         self.lanes = max(4, vector_bytes // 4)
         self.threads = threads
         self.unfused = _unfused(graphs[0])
-        self._traced = _traced_bytes(graphs[0], l2_bytes)
+        self._machine = Machine(self.lanes, l2_bytes)
+        self._whole = signature_of(graphs[0])
+        self._traced = trace_signature(graphs[0], self._whole, l2_bytes) or self._whole
         self._graphs = [rewrites.unfold(graph) for graph in graphs]
         self._domains: dict[tuple[str, ...], Domain] = {}
         self._kernels: dict[str, tuple[str, Kernel]] = {}
+        self._cells: dict[tuple[str, tuple[tuple[str, int], ...]], Cell] = {}
         self._genes = self._find_genes()
         self._printed({})
 
@@ -202,9 +205,14 @@ class ScheduleSpace:
         kernel = self._printed(genome)[1]
         values = {name: declared.default for name, declared in kernel.parameters.items()}
         values |= {name: value for name, value in (params or {}).items() if name in values}
-        return implied_cell(
-            kernel, values, unfused=self.unfused, lanes=self.lanes, l2_bytes=self.l2_bytes, traced=self._traced
-        )
+        key = (json.dumps(self._tidy(genome), sort_keys=True), tuple(sorted(values.items())))
+        if key not in self._cells:
+            if len(self._cells) > 4096:
+                self._cells.clear()
+            self._cells[key] = implied_cell(
+                kernel, values, self._machine, unfused=self.unfused, whole=self._whole, traced=self._traced
+            )
+        return self._cells[key]
 
     def _printed(self, genome: Mapping[str, Any]) -> tuple[str, Kernel]:
         key = json.dumps(self._tidy(genome), sort_keys=True)
@@ -374,13 +382,6 @@ def _unfused(graph: Graph) -> int:
     """Tensor-sized temporaries of the graph as it was captured: one per stage that is not an output."""
     largest = max((t.numel for t in graph.tensors.values() if t.kind != "tmp"), default=1)
     return sum(t.kind == "tmp" and 2 * t.numel >= largest for t in graph.tensors.values())
-
-
-def _traced_bytes(graph: Graph, l2_bytes: int) -> dict[str, int]:
-    """Bytes of every input, constant and output in the run that facts are traced from."""
-    whole = signature_of(graph)
-    small = trace_signature(graph, whole, l2_bytes) or whole
-    return {spec.name: spec.nbytes for spec in (*small.inputs, *small.constants, *small.outputs)}
 
 
 def _notes(genome: Mapping[str, Any]) -> list[str]:

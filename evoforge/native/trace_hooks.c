@@ -28,6 +28,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+enum { FOUND = 4096 };
 enum { WAYS = 16, LINE = 64, MAX_REGIONS = 64, SCRATCH = MAX_REGIONS, IGNORED = MAX_REGIONS + 1 };
 enum { TOUCHED = 1, STREAMED = 2, WRITTEN = 4, READ_BACK = 8, RECYCLED = 16, COUNTED = 32 };
 
@@ -110,10 +111,14 @@ static unsigned char* scratch_state(uint64_t line) {
     return &states[at];
 }
 
+static way* found_in[FOUND];  // where lines were found last, so that few are looked for among the ways
+
 // Returns whether the line was in the cache; it is afterwards.
 static int cached(uint64_t line, int owner, int store) {
     stamp++;
-    if (recent && recent->tag == line) {
+    way** known = &found_in[line % FOUND];
+    if (*known && (*known)->tag == line) {
+        recent = *known;
         recent->stamp = stamp;
         recent->dirty |= store;
         return 1;
@@ -123,14 +128,14 @@ static int cached(uint64_t line, int owner, int store) {
         if (set[i].tag == line) {
             set[i].stamp = stamp;
             set[i].dirty |= store;
-            recent = &set[i];
+            recent = *known = &set[i];
             return 1;
         }
         if (set[i].stamp < oldest->stamp) oldest = &set[i];
     }
     if (oldest->tag && oldest->dirty && oldest->owner == SCRATCH) scratch.written_back++;
     *oldest = (way){line, stamp, store, owner};
-    recent = oldest;
+    recent = *known = oldest;
     return 0;
 }
 

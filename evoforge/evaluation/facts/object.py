@@ -159,8 +159,10 @@ class _Flow:
 
 
 def _blocks(function: Function) -> tuple[list[list[Instruction]], list[list[int]]]:
-    code = function.instructions
-    leaders = {code[0].address} | {i.target for i in code if i.target is not None}
+    targets = {i.target for i in function.instructions if i.target is not None}
+    # Padding behind a jump is never run: as a block it would seem to lead into a loop.
+    code = [i for i in function.instructions if i.mnemonic != "nop" or i.address in targets] or function.instructions
+    leaders = {code[0].address} | targets
     leaders |= {after.address for before, after in itertools.pairwise(code) if before.mnemonic[0] == "j"}
     blocks: list[list[Instruction]] = []
     for instruction in code:

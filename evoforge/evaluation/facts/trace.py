@@ -30,7 +30,7 @@ _CODES = {name: code for code, name in enumerate(DTYPES)}
 
 
 def trace_facts(
-    source: str, params: Params, signature: Signature, builder: Builder, *, seconds: int = 5
+    source: str, params: Params, signature: Signature, builder: Builder, *, seconds: int = 20
 ) -> dict[str, Any] | None:
     """What ``trace_hooks.c`` reports for one call; None if it could not be built or run to its end.
 

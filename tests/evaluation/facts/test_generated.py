@@ -111,6 +111,25 @@ def test_so_is_that_of_a_contraction(builder: Builder) -> None:
     assert [space.implied_cell(genome) for genome in genomes] == [describe(space.render(genome)) for genome in genomes]
 
 
+def test_so_is_that_of_short_rows_slices_and_gathers(builder: Builder) -> None:
+    import torch
+
+    from evoforge.lowering.capture import capture
+    from evoforge.lowering.ir import from_json
+
+    class Halves(torch.nn.Module):
+        """Short rows that are unrolled whole, a tensor of which two nests read a part each, rows by number."""
+
+        def forward(self, x: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return torch.softmax(x[:, :64], -1), torch.relu(x[:, 64:])[rows] * 2
+
+    given = [torch.ones(16384, 128), torch.zeros(16384, dtype=torch.int64)]
+    graph = from_json(capture(Halves(), given))
+    space, describe = space_of(graph, builder), describer(graph, builder)
+    genomes: list[dict[str, str]] = [{}, {"unroll": "many", "rows": "block"}, {"reduction": "chunks"}]
+    assert [space.implied_cell(genome) for genome in genomes] == [describe(space.render(genome)) for genome in genomes]
+
+
 def test_refactoring_moves_no_generated_kernel(space: ScheduleSpace, described: Any, refactor: ModuleType) -> None:
     rng = np.random.default_rng(1)
     source = space.render({"unroll": "many", "tile": "1", "rows": "block", "prefetch": "ahead"})

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from evoforge.errors import MissingToolError
-from evoforge.evaluation.facts.object import disassemble, object_facts
+from evoforge.evaluation.facts.object import Function, Instruction, _flow, disassemble, object_facts
 
 Kernels = Callable[..., str]
 
@@ -93,3 +93,13 @@ def test_a_missing_disassembler_is_named(object_of: Objects, monkeypatch: pytest
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(MissingToolError, match="binutils"):
         object_facts(path)
+
+
+def test_padding_behind_a_jump_is_no_way_into_a_loop() -> None:
+    def function(*code: tuple[int, str, int | None]) -> Function:
+        return Function("f", ".text", [Instruction(at, name, [], None, target) for at, name, target in code])
+
+    # An inner loop that is entered in its middle, over padding; the outer one begins at 1.
+    code = ((0, "xor", None), (1, "jmp", 4), (2, "nop", None), (3, "add", None), (4, "cmp", None), (5, "jne", 3))
+    found = _flow(function(*code, (6, "jne", 1), (7, "ret", None)))
+    assert max(found.depth) == 2

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from evoforge.lowering.printed import Access, Let, Loop, read_body
+
+BODY = """
+    // Rows: out0.
+    #pragma omp parallel for collapse(2) num_threads(call->threads) schedule(static)
+    for (int64_t batch = 0; batch < batches; ++batch)
+        for (int64_t row = steps - 1; row >= 0; --row) {
+            float* buffer = buffers + evo::omp_get_thread_num() * cols;
+            #pragma GCC unroll 8
+            for (int64_t u = 0; u < UNROLL; ++u) {
+                const int64_t at = u * evo::lanes, n = evo::part(cols - at, whole);
+                evo::prefetch(in0 + at + AHEAD);
+                evo::store(out0 + row * cols + at, evo::load(in0 + (row + 1) * cols + at, n) * cst0[row], n);
+            }
+            buffer[in1[row]] = 0.0f;
+        }
+    out1[0] = 1.0f;
+""".splitlines()
+
+
+def only_loop(loop: Loop) -> Loop:
+    (found,) = (item for item in loop.body if isinstance(item, Loop))
+    return found
+
+
+def test_loops_nest_as_the_text_is_indented() -> None:
+    root = read_body(BODY)
+    batch = only_loop(root)
+    row = only_loop(batch)
+    u = only_loop(row)
+    assert [(loop.var, loop.start, loop.end, loop.step) for loop in (batch, row, u)] == [
+        ("batch", "0", "batches", "1"), ("row", "0", "steps - 1 + 1", "1"), ("u", "0", "UNROLL", "1"),
+    ]  # fmt: skip
+    assert [loop.unrolled for loop in (batch, row, u)] == [False, False, True]
+    assert [loop.collapsed for loop in (batch, row, u)] == [2, 1, 1]
+    assert [loop.vector for loop in (batch, row, u)] == [False, True, True]
+    assert root.body[-1] == Access("out1", "0", "store", False)
+
+
+def test_accesses_come_in_the_order_of_the_run() -> None:
+    row = only_loop(only_loop(read_body(BODY)))
+    assert only_loop(row).body == [
+        Let("at", "u * evo::lanes"),
+        Let("n", "evo::part(cols - at, whole)"),
+        Access("in0", "at + AHEAD", "prefetch", False),
+        Access("in0", "(row + 1) * cols + at", "load", True),
+        Access("cst0", "row", "load", False),
+        Access("out0", "row * cols + at", "store", True),
+    ]
+    assert row.body[0] == Let("buffer", "buffers + evo::omp_get_thread_num() * cols", True)
+    assert row.body[2:] == [
+        Access("in1", "row", "load", False),
+        Access("buffer", "in1[row]", "store", False),
+    ]
