@@ -144,7 +144,7 @@ class Campaign:
     def _run(self, narrator: Narrator, stack: ExitStack) -> Result:
         clock = self._clock()
         target, judge, setup = self._setup(narrator, stack)
-        ground = Ground.of(setup, target)
+        ground = Ground.of(setup, target, self.row.reachable)
         cells = None if ground.reachable is None else sorted(ground.reachable)
         self._keep(setup, reachable=cells)
         loop = self._loop(judge, target, setup, ground, narrator, clock, stack)
@@ -243,7 +243,7 @@ class Campaign:
         Raises:
             UsageError: the campaign was never set up.
         """
-        ground = Ground.of(setup, target)
+        ground = Ground.of(setup, target, self.row.reachable)
         self.config = self.config.model_copy(update={"models": (), "emitters": MODEL_EMITTERS})
         with ExitStack() as stack:
             loop = self._loop(judge, target, setup, ground, narrator, Clock(None, None), stack)

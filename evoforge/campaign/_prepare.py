@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -36,25 +39,36 @@ class Ground:
     reachable: frozenset[Cell] | None
 
     @classmethod
-    def of(cls, setup: Setup, target: Target) -> Ground:
+    def of(cls, setup: Setup, target: Target, reachable: Iterable[Cell] | None = None) -> Ground:
+        """`reachable` as it was found before; it takes seconds to find, once per process."""
         if not setup.graphs:
             return cls(None, None)
-        from evoforge.lowering.space import ScheduleSpace
-
-        space = ScheduleSpace(
-            list(setup.graphs.values()),
-            l1_bytes=target.l1_bytes,
-            l2_bytes=target.l2_bytes,
-            vector_bytes=target.vector_bytes,
-            threads=target.threads,
+        space = _space(
+            json.dumps(setup.to_json()["graphs"]), target.l1_bytes, target.l2_bytes, target.vector_bytes, target.threads
         )
-        return cls(space, space.reachable(np.random.default_rng(0)))
+        return cls(space, _reachable(space) if reachable is None else frozenset(reachable))
 
     def first_kernel(self, seed: int, meta_prompt: str) -> Candidate:
         """A plain schedule of the task: something that works, to be beaten."""
         assert self.space is not None
         genome = self.space.default(np.random.default_rng([seed, 2**31]))
         return Candidate("cpp", self.space.render(genome), genome=genome, operator="sample", meta_prompt=meta_prompt)
+
+
+@functools.lru_cache(maxsize=4)
+def _space(graphs: str, l1_bytes: int, l2_bytes: int, vector_bytes: int, threads: int) -> ScheduleSpace:
+    from evoforge.lowering.ir import from_json
+    from evoforge.lowering.space import ScheduleSpace
+
+    return ScheduleSpace(
+        [from_json(graph) for graph in json.loads(graphs).values()],
+        l1_bytes=l1_bytes, l2_bytes=l2_bytes, vector_bytes=vector_bytes, threads=threads,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4)
+def _reachable(space: ScheduleSpace) -> frozenset[Cell]:
+    return space.reachable(np.random.default_rng(0))
 
 
 def prepare(
@@ -86,6 +100,7 @@ def prepare(
         _show_first(judge, setup, target, config, narrator)
         judge.start_compiling()
         _admit(judge, row, narrator)
+        Ground.of(setup, target)  # kept for later: torch.compile leaves a core free
     narrator.tell("phase", text="waiting for torch.compile")
     state = judge.wait_compiled(600.0)
     if not target.ceilings:
@@ -101,7 +116,7 @@ def prepare(
 
 def _show_first(judge: Judge, setup: Setup, target: Target, config: CampaignConfig, narrator: Narrator) -> None:
     """Judges the plain schedule against eager only, so that a person sees within seconds that it works."""
-    ground = Ground.of(setup, target)
+    ground = Ground.of(setup, target, reachable=())
     if ground.space is None:
         return
     narrator.tell("phase", text="first kernel")
