@@ -124,7 +124,9 @@ def _moved(loop: Walk, lanes: int, around: list[Walk]) -> tuple[float, float]:
         while mine and touch.access.kind == "load" and not mine[-1].stores and not touch.depends_on(mine[-1]):
             mine = mine[:-1]
         nbytes = touch.place.itemsize * _weight(mine)
-        if touch.access.wide and not touch.access.gathers:
+        if touch.place.itemsize >= 4 * lanes:
+            wide += nbytes
+        elif touch.access.wide and not touch.access.gathers:
             wide += nbytes * lanes
         else:
             narrow += nbytes
