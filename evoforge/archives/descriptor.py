@@ -16,7 +16,7 @@ from evoforge.errors import UsageError
 
 __all__ = ["AXES", "VERSION", "Axis", "Descriptor", "fusion", "memory", "tiling"]
 
-VERSION = 1
+VERSION = 2
 
 _TENSOR_SHARE = 0.2  # of the largest tensor: scratch that holds this much is an intermediate
 _REGISTER_FILE = 512  # bytes of scratch up to which a buffer is a handful of spilled accumulators
