@@ -20,6 +20,7 @@ from evoforge.evaluation.sandbox import LAYERS, reached_layers
 from evoforge.evaluation.targets import find_compiler
 from evoforge.evaluation.tasks import load_task
 from evoforge.evaluation.worker import FAMILIES, BaselineWorker, ReferenceWorker
+from evoforge.paths import cache_dir
 
 NORM = """\
 import torch
@@ -495,8 +496,7 @@ def get_inputs():
 """
 
 
-def test_the_compiled_baseline_compiles_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVOFORGE_CACHE", str(tmp_path / "cache"))
+def test_the_compiled_baseline_compiles_in_the_background(tmp_path: Path) -> None:
     task = task_of(tmp_path, "scale", SCALE)
     with ReferenceWorker(task) as worker, BaselineWorker(task, side="compiled") as compiled:
         sets = [worker.inputs("default", seed) for seed in range(2)]
@@ -506,7 +506,7 @@ def test_the_compiled_baseline_compiles_in_the_background(tmp_path: Path, monkey
         assert time.monotonic() - began < 0.5  # neither waits for the compiler
         assert compiled.ready(120)
         assert compiled.run("default", 5, 1) > 0
-    assert any((tmp_path / "cache" / "inductor").rglob("*.so"))
+    assert any((cache_dir() / "inductor").resolve().rglob("*.so"))
 
 
 def test_a_failing_torch_compile_is_reported_and_eager_is_not_touched(

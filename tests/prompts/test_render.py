@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evoforge.cli import main
 from evoforge.core import Status
 from evoforge.errors import UsageError
 from evoforge.paths import include_dir
@@ -218,16 +217,15 @@ def test_every_language_has_a_contract_whose_example_is_an_answer(language: str)
         load_contract("fortran")
 
 
-def test_the_example_of_the_contract_is_judged_correct(tmp_path: Path) -> None:
+def test_the_example_of_the_contract_is_judged_correct(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "example.cpp"
     path.write_text(parse_reply(load_contract("cpp"), language="cpp").source)
     task = tmp_path / "add.py"  # with nothing to wait for: what is judged is the example
     task.write_text(
         task_path("add").read_text() + "\n\ndef refuse(*_, **__):\n    raise RuntimeError\n\n\ntorch.compile = refuse\n"
     )
-    command = [sys.executable, "-m", "evoforge", "evaluate", str(path), "--task", str(task), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ})
-    verdict = json.loads(done.stdout)
+    main(["evaluate", str(path), "--task", str(task), "--json"])
+    verdict = json.loads(capsys.readouterr().out)
     assert verdict["status"] in ("CORRECT", "UNMEASURED"), verdict
 
 
