@@ -113,8 +113,6 @@ class Judge:
         with self._busy.working():
             self._baselines.spawn("eager")
             self._reference = self._new_reference()
-            if compiled:
-                self._baselines.spawn("compiled")
             for name, signature in self._reference.describe().items():
                 self._stand.materials[name] = make_material(
                     self._reference, name, signature, self._rng, l2_total_bytes=self.target.l2_total_bytes
@@ -123,6 +121,8 @@ class Judge:
             for name, material in self._stand.materials.items():
                 material.eager_s = self._baselines.stopwatch("eager", name).call_s
             tools.join()
+            if compiled:
+                self._baselines.spawn("compiled")
 
     @property
     def signatures(self) -> dict[str, Signature]:
