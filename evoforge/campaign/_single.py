@@ -54,7 +54,7 @@ def evaluate_kernel(
         raise UsageError(f"expected values of the kernel's parameters ({declared}), got {values}")
     target = measure_ceilings(resolve_target(target_spec))
     with Judge(task, target, seed=seed, sandbox=sandbox) as judge:
-        judge.open()
+        judge.open(compiled=True)
         setup = analyse(judge, task, target)
         judge.set_context(setup.trace_signatures, setup.unfused)
         early = judge.verify(candidate, values)

@@ -178,7 +178,9 @@ class _Writer:
             self._bind_outside(node)
             self._scopes.append({})
         for index, child in enumerate(node.children):
-            self.visit(child, _declares(node, node.field_name_for_child(index), child, declaring))
+            # Half of the nodes are punctuation and keywords, which declare nothing.
+            declares = child.is_named and _declares(node, node.field_name_for_child(index), child, declaring)
+            self.visit(child, declares)
         if node.type in _SCOPES:
             self._scopes.pop()
         if node.type.startswith("preproc_"):

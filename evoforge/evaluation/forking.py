@@ -86,10 +86,15 @@ class Forked:
                     os.killpg(self._pid, number)
 
     def kill(self) -> None:
-        """Ends the group and waits. One that has not started will find its client gone, and end."""
+        """Ends the group and waits. A keeper that has not started finds nobody to report to, and ends."""
         self.signal(signal.SIGKILL)
         if self._pid:
             self.wait(60.0)
+            return
+        with self._lock:
+            if self._code is None:
+                self._code = -signal.SIGKILL
+                os.close(self._status)
 
     def _readable(self, timeout_s: float) -> bool:
         poll = select.poll()
@@ -192,13 +197,12 @@ def _serve(orders: socket.socket, library: ctypes.PyDLL) -> None:
                 if name in named:
                     importlib.import_module(name)
                 named.add(name)
-        except Exception:  # a broken installation: whoever ordered says so
-            os.write(fds[1], traceback.format_exc().encode())
-        else:
             gc.collect()
             gc.freeze()  # a collection in a worker would copy every page of what is shared
             if os.fork() == 0:
                 _end_after(_keep, library, server, order, fds)
+        except Exception:  # a broken installation, no room for a process: whoever ordered says so
+            os.write(fds[1], traceback.format_exc().encode())
         for fd in fds:
             os.close(fd)
 

@@ -13,7 +13,7 @@ domains are never fused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from evoforge.errors import UnsupportedError
@@ -435,12 +435,3 @@ def _orient(domain: Domain, nest: Nest) -> None:
         best = sorted(inner)[-1] if inner else (nest.rows[-1] if nest.rows else "")
     nest.lane = best
     nest.columns = best in nest.rows
-
-
-def by_stride(domain: Domain, names: list[str], accesses: list[Access]) -> list[str]:
-    """Axes from the slowest to the fastest, judged by the widest access."""
-    order: Mapping[str, int] = {}
-    widest = max(accesses, key=lambda access: len(access.terms or ()), default=None)
-    if widest is not None and widest.terms is not None:
-        order = {name: -size.first for name, size in widest.terms}
-    return sorted(names, key=lambda name: (order.get(name, -(1 << 60)), name))

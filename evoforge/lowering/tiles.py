@@ -26,8 +26,10 @@ class Levels:
 
 
 def levels(root: Walk, strides: frozenset[int], lanes: int) -> Levels:
-    """Args:
-    strides: distances between neighbours along the tensors' dimensions, in elements.
+    """The levels of a whole kernel.
+
+    Args:
+        strides: distances between neighbours along the tensors' dimensions, in elements.
     """
     within: dict[Walk, set[Walk]] = {}
     vectors: set[Walk] = set()

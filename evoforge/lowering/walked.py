@@ -43,9 +43,8 @@ class Walk:
 
     `offset_by`: loops that its start or its end depends on; `vector`: its own statements call for vectors;
     `known`: the compiler knows the trips; `guessed`: the facts cannot know them; `count`: trips, the last one as the
-    part of it that is inside; `collapsed`: with others into one loop by OpenMP;
-    `pushes`
-    on accumulators in a trip, and `masked` ones.
+    part of it that is inside; `collapsed`: with others into one loop by OpenMP; `pushes` on accumulators in
+    a trip, and `masked` ones.
     """
 
     symbol: str
