@@ -27,7 +27,8 @@ from evoforge.cli import (
     selftest,
     tasks,
 )
-from evoforge.cli._output import EXIT_INTERRUPTED, EXIT_MISUSE, fail
+from evoforge.cli._output import EXIT_INTERRUPTED, EXIT_MISUSE, EXIT_TERMINATED, fail
+from evoforge.cli._stopping import Terminated, stoppable
 from evoforge.errors import EvoforgeError
 
 __all__ = ["app", "dispatch"]
@@ -58,7 +59,11 @@ def _root(
 
 
 class _Interrupted(Exception):
-    """Ctrl-C, under a name that typer does not turn into an exit of its own."""
+    """Ctrl-C or SIGTERM, under a name that typer does not turn into an exit of its own."""
+
+    def __init__(self, stop: KeyboardInterrupt) -> None:
+        super().__init__("; ".join(["interrupted", *map(str, stop.args)]))
+        self.status = EXIT_TERMINATED if isinstance(stop, Terminated) else EXIT_INTERRUPTED
 
 
 class _ReaderGone(Exception):
@@ -69,10 +74,11 @@ def _guarded(command: Callable[..., int | None]) -> Callable[..., int | None]:
     @functools.wraps(command)
     def guarded(*args: Any, **kwargs: Any) -> int | None:
         try:
-            status = command(*args, **kwargs)
-            sys.stdout.flush()
-        except KeyboardInterrupt:
-            raise _Interrupted from None
+            with stoppable():
+                status = command(*args, **kwargs)
+                sys.stdout.flush()
+        except KeyboardInterrupt as stop:
+            raise _Interrupted(stop) from None
         except BrokenPipeError:
             raise _ReaderGone from None
         return status
@@ -132,8 +138,8 @@ def dispatch(argv: list[str]) -> int:
         status = app(args=argv or ["--help"], prog_name="evoforge", standalone_mode=False)
     except EvoforgeError as error:
         return fail(type(error).__name__, str(error), as_json, EXIT_MISUSE)
-    except _Interrupted:
-        return fail("Interrupted", "interrupted", as_json, EXIT_INTERRUPTED)
+    except _Interrupted as stop:
+        return fail("Interrupted", str(stop), as_json, stop.status)
     except _ReaderGone:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from evoforge.campaign import Campaign, Result
-    from evoforge.cli._progress import Progress
     from evoforge.config import CampaignConfig
 
 __all__ = ["resume", "run"]
@@ -228,45 +223,18 @@ def _search(makers: Sequence[Callable[[], Campaign]], store: str, as_json: bool)
     for make in makers:
         progress = Progress()
         try:
-            with _terminable(), progress:
+            with progress:
                 campaign = make()
                 budget = campaign.config.budget
                 progress.begin(campaign.name, minutes=budget.minutes, evals=budget.evals)
                 results.append(campaign.run(progress))
         except KeyboardInterrupt as stop:
-            return _interrupted(progress, as_json, terminated=isinstance(stop, _Terminated))
+            name = progress.name
+            stop.args = (f"go on with: evoforge resume {name}" if name else "nothing was stored yet",)
+            raise
         if not as_json:
             print_result(results[-1], store)
     if as_json:
         objects = [result.to_json() for result in results]
         emit(objects[0] if len(objects) == 1 else {"campaigns": objects})
     return max(result.exit_code for result in results)
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, treated as Ctrl-C is: child processes end, and the store says how the campaign stopped."""
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """Turns SIGTERM into an exception inside."""
-    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise _Terminated
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _interrupted(progress: Progress, as_json: bool, *, terminated: bool) -> int:
-    from evoforge.cli._output import EXIT_INTERRUPTED, EXIT_TERMINATED, fail
-
-    how = f"go on with: evoforge resume {progress.name}" if progress.name else "nothing was stored yet"
-    status = EXIT_TERMINATED if terminated else EXIT_INTERRUPTED
-    return fail("Interrupted", f"interrupted; {how}", as_json, status)

@@ -285,7 +285,7 @@ JOINED = {
     ' _Pragma("omp task") out[i] = 7;',
 }
 LEFT = {
-    "detached": "std::thread([=] { for (volatile long x = 0; x < 1000000000; x++) {} out[0] = 1; }).detach();",
+    "detached": "std::thread([=] { for (volatile long x = 0; x < 1000000000000; x++) {} out[0] = 1; }).detach();",
     "forgotten": "new std::thread([=] { volatile long x = 0; while (x >= 0) x++; });",
     "pthread": "pthread_t one; pthread_create(&one, nullptr,"
     "[](void* x) -> void* { for (volatile long i = 0; i >= 0; i++) {} return x; }, nullptr);",
