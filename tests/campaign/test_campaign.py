@@ -171,20 +171,20 @@ def test_a_changed_machine_is_named_and_refused(
 
 
 def test_stopped_at_random_moments_it_still_ends_with_everything(small_task: Path, tmp_path: Path) -> None:
-    """Killed four times, then asked to end: by SIGTERM, which is answered as Ctrl-C is."""
+    """Killed twice, then asked to end: by SIGTERM, which is answered as Ctrl-C is (ten kills: benchmarks/kills.py)."""
     task = tmp_path / "small.py"
     task.write_text(small_task.read_text() + NO_COMPILE)
     path = tmp_path / "stopped.db"
     url = f"sqlite:///{path}"
-    run = [sys.executable, "-m", "evoforge", "run", str(task), "--evals", "10", "--workers", "3", "--name", "k",
+    run = [sys.executable, "-m", "evoforge", "run", str(task), "--evals", "8", "--workers", "3", "--name", "k",
            "--seed", "3", "--store", url, "--json"]  # fmt: skip
     again = [sys.executable, "-m", "evoforge", "resume", "k", "--store", url, "--json"]
     rng = random.Random(1)
     known: set[int] = set()
-    for attempt, stop in enumerate([signal.SIGKILL] * 4 + [signal.SIGTERM]):
+    for attempt, stop in enumerate([signal.SIGKILL] * 2 + [signal.SIGTERM]):
         with subprocess.Popen(again if attempt else run, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
             # While it starts or once it has judged one or two more, then somewhere in the next one.
-            wanted = len(known) + (1 if stop is signal.SIGTERM else rng.choice((0, 1, 2))) if attempt else 0
+            wanted = len(known) + (1 if stop is signal.SIGTERM else rng.choice((1, 2))) if attempt else 0
             while child.poll() is None and rows_of(path) < wanted:
                 time.sleep(0.05)
             time.sleep(rng.uniform(0.0, 2.0))
@@ -203,11 +203,11 @@ def test_stopped_at_random_moments_it_still_ends_with_everything(small_task: Pat
     done = subprocess.run(again, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert result["evaluations"] == 10
+    assert result["evaluations"] == 8
     with open_store(url) as store:
         rows = [row.evaluation for row in store.evaluations(campaign="k")]
         assert store.check() == []
-    assert sum(row.kind is Kind.TRIAL and row.status.charged for row in rows) == 10
+    assert sum(row.kind is Kind.TRIAL and row.status.charged for row in rows) == 8
     archive = Archive()
     archive.rebuild(fold_confirmations(rows))
     assert archive.qd_score == pytest.approx(result["qd_score"])
