@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from evoforge.core import Evaluation, Kind
+
 __all__ = ["Clock"]
 
 _MEASURED_SHARE = 0.7  # of the wall time that evaluations take; the rest is start-up and building ahead
@@ -15,7 +17,8 @@ class Clock:
     """Evaluations and wall time against their limits; `spent_s` is what earlier runs took.
 
     `recorded_s` sums what the evaluations took. A replay runs on it, and the wall does not count.
-    `ends_at`, where it is set, is the one stop rule: exactly so many evaluations.
+    `ends_at`, where it is set, is the one stop rule: exactly so many evaluations. `confirms`, where it is set, is
+    how many confirmations there are to be had.
     `reserve_s` is kept for what follows the search (the last confirmation).
     """
 
@@ -24,8 +27,10 @@ class Clock:
     spent_s: float = 0.0
     reserve_s: float = 0.0
     replay: bool = False
-    ends_at: int | None = None
+    ends_at: float | None = None
+    confirms: int | None = None
     recorded_s: float = 0.0
+    confirmed: int = 0
     _started: float = field(default_factory=time.monotonic)
 
     @property
@@ -41,6 +46,20 @@ class Clock:
         if self.budget_s is not None and self.elapsed_s >= self.budget_s - self.reserve_s:
             return "minutes"
         return ""
+
+    def note(self, evaluation: Evaluation) -> None:
+        """Books what an evaluation took."""
+        self.recorded_s += sum(evaluation.seconds.values())
+        self.confirmed += evaluation.kind is Kind.CONFIRM
+
+    def may_doubt(self, evaluations: int) -> bool:
+        """Whether there is room to measure once more what is believed; in a replay, whether that was done.
+
+        Such a measurement counts as no evaluation, so a campaign that ends by them may have room for it, or not.
+        """
+        if self.confirms is not None:
+            return self.confirmed < self.confirms
+        return not self.stop_reason(evaluations)
 
     def progress(self, evaluations: int) -> float:
         """How much of the budget is used, in [0, 1]; 0 without limits.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -13,7 +14,7 @@ from evoforge.campaign._budget import Clock
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import Journey
-from evoforge.campaign._loop import Loop
+from evoforge.campaign._loop import EXHAUSTED, Loop
 from evoforge.campaign._measure import Live, Measurer, Recorded
 from evoforge.campaign._models import check_models, desk_of, leaves
 from evoforge.campaign._prepare import Ground, prepare
@@ -214,10 +215,15 @@ class Campaign:
         budget_s = budget.minutes * 60 if budget.minutes else None
         if self._replay is None:
             return Clock(budget.evals, budget_s, self.row.wall_s, min(_RESERVE_S, budget_s / 10) if budget_s else 0.0)
-        # Wall time cannot be replayed: where the recorded campaign with this seed ended, so does this one.
         twin = _recorded_campaign(self._replay, self.row)
-        counted = _evaluations(self._replay, twin.name) if twin.seed == self.row.seed else None
-        return Clock(budget.evals, budget_s, replay=True, ends_at=counted)
+        if twin.seed != self.row.seed:
+            return Clock(budget.evals, budget_s, replay=True)
+        # Wall time cannot be replayed: where the recorded campaign was cut off, so is this one.
+        evaluations, confirms = _recorded_counts(self._replay, twin.name)
+        return Clock(
+            budget.evals, budget_s, replay=True, ends_at=math.inf if twin.stop_reason in EXHAUSTED else evaluations,
+            confirms=confirms,
+        )  # fmt: skip
 
     def _setup(self, narrator: Narrator, stack: ExitStack) -> tuple[Target, Judge | None, Setup]:
         """From the replayed store, or from the judge; kept with the campaign once it is complete."""
@@ -351,10 +357,11 @@ def _recorded_campaign(url: str, row: CampaignRow) -> CampaignRow:
     )
 
 
-def _evaluations(url: str, name: str) -> int:
+def _recorded_counts(url: str, name: str) -> tuple[int, int]:
+    """Evaluations that count, and confirmations."""
     with open_store(url, create=False) as store:
-        counts = store.counts(name, Kind.TRIAL)
-    return sum(count for status, count in counts.items() if status.charged)
+        trials, confirms = store.counts(name, Kind.TRIAL), store.counts(name, Kind.CONFIRM)
+    return sum(count for status, count in trials.items() if status.charged), sum(confirms.values())
 
 
 def check_unchanged(row: CampaignRow) -> None:

@@ -113,7 +113,7 @@ class Journey:
             emitter=proposal.emitter, target_cell=proposal.target_cell,
         )  # fmt: skip
         self.state.note(evaluation)
-        self.clock.recorded_s += sum(evaluation.seconds.values())
+        self.clock.note(evaluation)
         rows.append(evaluation)
         self.narrator.tell(
             "evaluation",
@@ -215,7 +215,7 @@ class Journey:
         Where it falls, the fastest trial that it had kept out of its cell gets the confirmation it was denied.
         """
         best = self.state.archive.best()
-        if best is not None and not self.clock.stop_reason(self.state.spent):
+        if best is not None and self.clock.may_doubt(self.state.spent):
             at = point(best.candidate, best.params)
             if at not in self._just_confirmed and len(self.state.confirmations[at]) < _MAX_CONFIRMATIONS:
                 self.phase("confirming the best")
@@ -264,7 +264,7 @@ class Journey:
         before = {elite.cell: elite for elite in self.state.archive}
         self.state.note(evaluation)
         self._just_confirmed.add(at)
-        self.clock.recorded_s += sum(evaluation.seconds.values())
+        self.clock.note(evaluation)
         changes = self.state.settle()
         placements = [
             Placement(str(status), cell, elite.candidate, elite.params, elite.objective, elite.lower)

@@ -36,7 +36,11 @@ from evoforge.emitters import (
 from evoforge.errors import UsageError
 from evoforge.prompts import Note, PromptPool, TaskBrief
 
-__all__ = ["Loop"]
+__all__ = ["EXHAUSTED", "Loop"]
+
+_NO_MODEL, _NO_GENERATOR, _NO_SPACE = "model budget", "no generator", "space exhausted"
+EXHAUSTED = (_NO_MODEL, _NO_GENERATOR, _NO_SPACE)
+"""Why a search stops of its own: there is nothing left to propose."""
 
 _ENOUGH = 8  # measured kernels before drafts are ranked by what their decisions have done
 _UNRANKED = 0.1  # share of the proposals that are taken as they come all the same
@@ -92,8 +96,8 @@ class Loop:
     def _nothing_left(self) -> str:
         if self.desk and self.desk.spent:
             self.journey.narrator.tell("notice", text=self.desk.spent)
-            return "model budget"
-        return "no generator" if self.space is None and not self.desk else "space exhausted"
+            return _NO_MODEL
+        return _NO_GENERATOR if self.space is None and not self.desk else _NO_SPACE
 
     def _imported(self, candidate: Candidate) -> tuple[int, Proposal]:
         return self._ticket(), Proposal(candidate, operator=candidate.operator, emitter=candidate.operator)
@@ -279,7 +283,7 @@ class Loop:
         self.state.propose(ticket, proposal)
         for row in rows:
             self.state.note(row)
-            self.journey.clock.recorded_s += sum(row.seconds.values())
+            self.journey.clock.note(row)
             for cell, (status, elite) in self.state.settle().items():
                 if elite.candidate == proposal.candidate.id:
                     placed[cell] = status

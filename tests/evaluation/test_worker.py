@@ -354,8 +354,7 @@ def test_an_endless_task_is_killed_and_the_stage_named(odd_task: Task) -> None:
         worker.timeout_s = 0.5
         with pytest.raises(WorkerError, match=r"did not finish making inputs .* within 0\.5 s, at: get_inputs\(\)"):
             worker.inputs("good", 666)
-        with pytest.raises(ProcessLookupError):
-            os.kill(worker.pid, 0)
+        assert ended(worker.pid)
         with pytest.raises(WorkerError, match="did not finish"):
             worker.inputs("good", 0)
 
@@ -399,10 +398,7 @@ def test_the_child_ends_when_its_client_is_killed(norm: Task) -> None:
     assert norm.path is not None
     done = subprocess.run([sys.executable, "-c", script, norm.path], capture_output=True, text=True, check=False)
     pid = int(done.stdout)
-    deadline = time.monotonic() + 10
-    while _alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not _alive(pid)
+    assert ended(pid)
 
 
 @pytest.mark.skipif(not can_prioritise(), reason="needs real-time priority")
@@ -468,17 +464,20 @@ sys.stdin.read()
         assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
         client.kill()
         client.wait()
-    deadline = time.monotonic() + 2
-    while _alive(pid) and time.monotonic() < deadline:
+    assert ended(pid)
+
+
+def ended(pid: int) -> bool:
+    """Whether a process that was told to end does: who waits for it is its own parent."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
         time.sleep(0.01)
-    assert not _alive(pid)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z"
-    except OSError:
-        return False
+    return False
 
 
 SCALE = """\
@@ -500,10 +499,8 @@ def test_the_compiled_baseline_compiles_in_the_background(tmp_path: Path) -> Non
     task = task_of(tmp_path, "scale", SCALE)
     with ReferenceWorker(task) as worker, BaselineWorker(task, side="compiled") as compiled:
         sets = [worker.inputs("default", seed) for seed in range(2)]
-        began = time.monotonic()
         compiled.prepare("default", sets)
-        assert not compiled.ready()
-        assert time.monotonic() - began < 0.5  # neither waits for the compiler
+        assert not compiled.ready()  # neither waits for the compiler
         assert compiled.ready(120)
         assert compiled.run("default", 5, 1) > 0
     assert any((cache_dir() / "inductor").resolve().rglob("*.so"))
