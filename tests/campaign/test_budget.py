@@ -1,0 +1,34 @@
+"""What ends a campaign, live and replayed."""
+
+from evoforge.campaign._budget import Clock
+from evoforge.core import Evaluation, Kind, Status
+
+
+def row(kind: Kind, seconds: float = 1.0) -> Evaluation:
+    return Evaluation(
+        candidate="c", params={}, task="t", target="cpu", status=Status.WRONG, kind=kind, seconds={"time": seconds}
+    )
+
+
+def test_a_live_campaign_doubts_while_it_may_search() -> None:
+    clock = Clock(evals=3, budget_s=None)
+    assert clock.may_doubt(2)
+    assert not clock.may_doubt(3)
+
+
+def test_a_replay_doubts_exactly_as_often_as_its_campaign_did() -> None:
+    """That one may have been cut off by the wall clock, after its last evaluation or after what followed it."""
+    clock = Clock(evals=None, budget_s=60.0, replay=True, ends_at=3, confirms=2)
+    assert clock.stop_reason(3) == "evals"
+    assert clock.may_doubt(3)
+    clock.note(row(Kind.CONFIRM))
+    clock.note(row(Kind.TRIAL))
+    assert clock.may_doubt(3)
+    clock.note(row(Kind.CONFIRM))
+    assert not clock.may_doubt(2)
+
+
+def test_a_replay_of_what_ran_out_of_ideas_is_not_cut_off() -> None:
+    clock = Clock(evals=None, budget_s=1.0, replay=True, ends_at=float("inf"), confirms=0)
+    clock.note(row(Kind.TRIAL, seconds=5.0))
+    assert clock.stop_reason(10**6) == ""
