@@ -15,7 +15,7 @@ from evoforge.lowering.ir import Load, Op, loads, rewrite
 from evoforge.lowering.regions import Pass
 from evoforge.lowering.simplify import dtype_of
 
-__all__ = ["FIELDS", "Body", "buffered", "ctype_of", "in_brackets", "short_name"]
+__all__ = ["FIELDS", "Body", "ctype_of", "in_brackets", "short_name"]
 
 _ACCUMULATORS = {
     "sum": "total", "prod": "product", "max": "maximum", "min": "minimum", "argmax": "argmax", "argmin": "argmin",
@@ -23,11 +23,6 @@ _ACCUMULATORS = {
 }  # fmt: skip
 FIELDS = {"argmax": ("value", "at"), "argmin": ("value", "at"), "welford": ("mean", "m2"), "maxsum": ("m", "sum()")}
 """Monoid → where an accumulator keeps its outputs; others have one, `value`."""
-
-
-def buffered(dtype: str) -> str:
-    """The dtype of a row of such values: truth values are kept as vectors hold them."""
-    return "f32" if dtype == "bool" else computed(dtype)
 
 
 class Body(Layout):

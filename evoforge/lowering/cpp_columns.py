@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from evoforge.lowering.cpp_body import FIELDS, buffered, in_brackets
+from evoforge.lowering.cpp_body import FIELDS, in_brackets
 from evoforge.lowering.cpp_expr import CTYPES, Context, Value, computed
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.regions import Pass
@@ -110,7 +110,7 @@ def _slabs(printer: SweepPrinter, lane: Loop) -> None:
         producer = printer.domain.producer(tensor)
         assert producer is not None
         inner = [a for a in producer.axes if a not in printer.nest.rows]
-        ctype = CTYPES[buffered(printer.domain.tensors[tensor].dtype)]
+        ctype = CTYPES[computed(printer.domain.tensors[tensor].dtype)]
         name = printer.names.fresh(f"{printer.names.of(producer)}_slab")
         full = " * ".join(printer.domain.shapes[a].factors[0] for a in inner) or "1"
         printer.kernel.piece(

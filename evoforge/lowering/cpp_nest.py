@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from evoforge.lowering.cpp_body import buffered, in_brackets
+from evoforge.lowering.cpp_body import in_brackets
 from evoforge.lowering.cpp_chunks import print_chunks
 from evoforge.lowering.cpp_columns import print_columns
-from evoforge.lowering.cpp_expr import CTYPES
+from evoforge.lowering.cpp_expr import CTYPES, computed
 from evoforge.lowering.cpp_scan import print_scan
 from evoforge.lowering.cpp_sweep import SweepPrinter, powers
 from evoforge.lowering.cpp_tiles import print_tiles
@@ -80,7 +80,7 @@ class NestPrinter(SweepPrinter):
             producer = self.domain.producer(tensor)
             assert producer is not None
             inner = [a for a in producer.axes if a not in self.nest.rows]
-            ctype = CTYPES[buffered(self.domain.tensors[tensor].dtype)]
+            ctype = CTYPES[computed(self.domain.tensors[tensor].dtype)]
             name = self.names.fresh(f"{self.names.of(producer)}_row")
             count = self.names.text(self.domain.numel(inner)) or "1"
             full = " * ".join(self.domain.shapes[a].factors[0] for a in inner) or "1"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from evoforge.lowering.cpp_body import Body, buffered, ctype_of, in_brackets, short_name
+from evoforge.lowering.cpp_body import Body, ctype_of, in_brackets, short_name
 from evoforge.lowering.cpp_expr import CTYPES, Context, Value, computed, print_expr
 from evoforge.lowering.cpp_layout import Loop
 from evoforge.lowering.cpp_prefetch import prefetches
@@ -137,7 +137,7 @@ class SweepPrinter(Body):
     def _store(self, tensor: str, how: str, ctx: Context) -> None:
         value, t = self.known[tensor], self.domain.tensors[tensor]
         if how == "row":
-            pointer, access, dtype = self.row_buffers[tensor], self.in_row(tensor), buffered(t.dtype)
+            pointer, access, dtype = self.row_buffers[tensor], self.in_row(tensor), computed(t.dtype)
         else:
             dtype = t.dtype if t.kind == "out" else computed(t.dtype)
             pointer, access = self.pointer(tensor), self.written(tensor)

@@ -24,7 +24,7 @@ from evoforge.errors import EnvironmentChangedError, NotFoundError, UsageError
 from evoforge.evaluation.forking import WORKER_NAME
 from evoforge.storage import open_store
 
-EVALS = 7
+EVALS = 6
 NO_COMPILE = """
 
 def refuse(*_, **__):

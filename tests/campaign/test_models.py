@@ -89,7 +89,7 @@ def config(task: Path, server: ModelServer, **changes: Any) -> CampaignConfig:
     fields: dict[str, Any] = {
         "task": str(task), "models": [model], "seed": 3, "workers": 3, "tuning": {"trials": 0},
         "emitters": ["invent", "improve", "aim", "cross", "repair", "parametrise"],
-        "budget": {"usd": 5.0, "calls": 24}, "meta_prompts": {"evolve_every": 4},
+        "budget": {"usd": 5.0, "calls": 20}, "meta_prompts": {"evolve_every": 4},
     }  # fmt: skip
     return CampaignConfig(**{**fields, **changes})
 
@@ -268,10 +268,10 @@ def test_models_and_generator_share_a_campaign_and_resume(task: Path, tmp_path: 
     steps = itertools.count(8, 8)
     with ModelServer(lambda body: good(kernel(next(steps)))) as server:
         wanted = config(
-            task, server, name="both", emitters=None, budget={"usd": 5.0, "evals": 7}, meta_prompts={"evolve_every": 1}
+            task, server, name="both", emitters=None, budget={"usd": 5.0, "evals": 5}, meta_prompts={"evolve_every": 1}
         )
         result = Campaign.create(wanted, url).run()
-        assert result.evaluations == 7
+        assert result.evaluations == 5
         with open_store(url) as store:
             emitters = {(row.emitter, row.model is None) for row in store.proposals("both")}
             prompts = len(store.meta_prompts("both"))
@@ -281,14 +281,14 @@ def test_models_and_generator_share_a_campaign_and_resume(task: Path, tmp_path: 
         assert prompts > 6
         campaign = Campaign.resume("both", url)
         campaign.config = campaign.config.model_copy(
-            update={"budget": campaign.config.budget.model_copy(update={"evals": 8})}
+            update={"budget": campaign.config.budget.model_copy(update={"evals": 6})}
         )
         again = campaign.run()
     assert row.state == "finished"
-    assert again.evaluations == 8
+    assert again.evaluations == 6
     with open_store(url) as store:
         assert not store.check()
-        assert len(store.evaluations(campaign="both", kind=Kind.TRIAL)) >= 8
+        assert len(store.evaluations(campaign="both", kind=Kind.TRIAL)) >= 6
 
 
 @pytest.mark.parametrize(

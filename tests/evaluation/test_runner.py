@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +28,20 @@ HEAD = '#include "evoforge.h"\n'
 
 def unscreened(folder: Path, text: str) -> Path:
     """A library that the screen would have stopped."""
-    (folder / "kernel.cpp").write_text(text)
+    library = folder / "kernel.so"
+    library.write_bytes(compiled(text))
+    return library
+
+
+@cache
+def compiled(text: str) -> bytes:
     sizes = [f"-DEVO_SIZE_in0_{dim}={size}" for dim, size in enumerate((37, 61))]
     command = [find_compiler(), "-std=gnu++17", "-O1", "-fPIC", "-shared", "-fopenmp", f"-I{include_dir()}", *sizes]
-    library = folder / "kernel.so"
-    subprocess.run([*command, str(folder / "kernel.cpp"), "-o", str(library)], check=True, capture_output=True)
-    return library
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
+        source.write_text(text)
+        subprocess.run([*command, str(source), "-o", str(library)], check=True, capture_output=True)
+        return library.read_bytes()
 
 
 @pytest.fixture

@@ -292,7 +292,13 @@ def test_schedules_compute_what_the_module_computes(march: str, lanes: int, coun
 
 def test_what_a_row_or_a_column_keeps_has_its_own_precision(tmp_path: Path) -> None:
     wide, long = rand(7, 31, dtype=torch.float64), torch.arange(1 << 40, (1 << 40) + 60).view(4, 15)
-    cases: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {}
+    gathered = [rand(9, 17), torch.randint(0, 50, (9, 17)), torch.randint(1, 17, (9,)), rand(50)]
+
+    def segments(values: torch.Tensor, at: torch.Tensor, lengths: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Truth values that one pass writes one by one, as its gathers are, and the next reads as vectors."""
+        return torch.where(torch.arange(17) < lengths[:, None], values * x[at], 0.0).sum(-1)
+
+    cases: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {"segments": (Module(segments), gathered)}
     for dim in (0, 1):
         cases[f"softmax_{dim}"] = (nn.Softmax(dim), [wide])
         cases[f"integers_{dim}"] = (Module(lambda x, d=dim: x * 3 - (x * 3).amax(d, keepdim=True)), [long])
@@ -301,6 +307,8 @@ def test_what_a_row_or_a_column_keeps_has_its_own_precision(tmp_path: Path) -> N
         graph = capture_graph(model.eval(), inputs)
         space = space_of(graph)
         genome = {key: "row" for key in space.genes() if key.startswith("placement")}
+        if case == "segments":
+            genome["placement:index"] = "root"
         source = space.render(genome)
         assert " per thread" in source, "a buffer for a row"
         kernels.append(Compiled(case, str(genome), source, ParameterSpace.parse(source).defaults(), graph))

@@ -57,7 +57,7 @@ CASES = {
     "bf16": (nn.Softmax(-1), [rand(4, 64, dtype=torch.bfloat16)]),
     "loss": (Module(lambda x, y: fn.cross_entropy(x, y)), [rand(5, 37), torch.tensor([0, 3, 36, 7, 7])]),
     "linear": (nn.Sequential(nn.Linear(19, 11), nn.ReLU()), [rand(7, 19)]),
-    "conv_pool": (nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)), [rand(2, 3, 6, 8)]),
+    "conv_pool": (nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)), [rand(2, 2, 4, 6)]),
     "causal": (Module(lambda x: x.tril().masked_fill(x.tril() == 0, float("-inf")).softmax(-1)), [rand(2, 9, 9)]),
 }  # fmt: skip
 GENOMES = ({}, {"split:0.1": "split"}, {"rewrite:maxsum": "on", "rewrite:welford": "on", "reduction": "chunks"})
