@@ -155,7 +155,9 @@ class WorkerProcess:
                     raise self._died(self.pending[0] if self.pending else "waiting") from None
                 if "stage" in message:
                     self._stage = str(message["stage"])
-                    continue
+                    if time.monotonic() < deadline:
+                        continue
+                    return None
                 self.pending.popleft()
                 if "error" in message:
                     raise _rebuilt(message["error"])
