@@ -39,6 +39,8 @@ _DATA = re.compile(
 _UNLOADED = re.compile(
     r"|\.(comment|note\.GNU-stack|symtab|symtab_shndx|strtab|shstrtab|group|llvm_addrsig|debug_\w+)|\.rela?\..*"
 )
+# What the compiler's start-up files call where it is defined.
+_START_UP = re.compile(r"__gmon_start__|_ITM_\w+|__cxa_finalize")
 _IFUNC = 10
 _UNDEFINED = 0
 
@@ -83,7 +85,7 @@ _FORGETFUL = re.compile(
     |omp_get_(num_threads|thread_num|max_threads|num_procs|level|active_level|team_size|ancestor_thread_num)
     |omp_in_parallel|GOMP_(?!critical_name|alloc)\w+|_GLOBAL_OFFSET_TABLE_|_Unwind_Resume|__gxx_personality_v0
     |_Z(St)?9terminatev|_ZSt\d+__throw_\w+|__cxa_(begin_catch|end_catch|pure_virtual|call_terminate)
-    |_ZGV\w+|__(add|sub|mul|div|neg|fix|float|ext|trunc|cmp|udiv|umod|mod|pow)\w*[sdxth][fi]\w*
+    |__(add|sub|mul|div|neg|fix|float|ext|trunc|cmp|udiv|umod|mod|pow)\w*[sdxth][fi]\w*
     |(a?(sin|cos|tan)h?|atan2|sincos|exp|exp2|exp10|expm1|log|log2|log10|log1p|logb|ilogb|pow|sqrt|cbrt|hypot|erfc?
     |[tl]gamma|j[01n]|y[01n]|floor|ceil|trunc|round|rint|nearbyint|ll?rint|ll?round|roundeven|fmod|remainder|remquo
     |fma|fmax|fmin|fdim|fabs|copysign|nextafter|nexttoward|frexp|ldexp|scalbl?n|modf|nan|significand|drem)[fl]?
@@ -91,7 +93,7 @@ _FORGETFUL = re.compile(
     re.X,
 )
 _WRITABLE, _ALLOCATED, _EXECUTABLE = 1, 2, 4
-_COMMON = 0xFFF2
+_COMMON = (0xFFF2, 0xFF02)  # and large common
 _RELRO = re.compile(r"^\.data\.rel\.ro(\.|$)|^\.eh_frame$")
 
 
@@ -155,6 +157,8 @@ def screen_object(path: Path) -> str | None:
             return f"an indirect function ({symbol.name}) is resolved at load time"
         if symbol.section == _UNDEFINED and symbol.name and _forbidden(symbol.name):
             return f"calls {symbol.name}, which a kernel may not"
+        if symbol.section != _UNDEFINED and _START_UP.fullmatch(symbol.name):
+            return f"defines {symbol.name}, which runs when the library is loaded or unloaded"
     if _has_system_call(path, elf):
         return "contains a system call instruction"
     return None
@@ -249,7 +253,7 @@ class ElfObject:
             if writable and section.size and not _RELRO.match(section.name):
                 return f"writable static data (section {section.name})"
         for symbol in self.symbols:
-            if symbol.section == _COMMON:
+            if symbol.section in _COMMON:
                 return f"writable static data ({symbol.name})"
             if symbol.section == _UNDEFINED and symbol.name and not _FORGETFUL.fullmatch(symbol.name):
                 return f"calls {symbol.name}"
@@ -272,6 +276,8 @@ class ElfObject:
     def _read_sections(self) -> tuple[ElfSection, ...]:
         (offset,) = struct.unpack_from("<Q", self._data, 0x28)
         size, count, names = struct.unpack_from("<HHH", self._data, 0x3A)
+        if offset and not count:
+            raise ValueError("more sections than its header can count")
         rows = [struct.unpack_from("<IIQQQQIIQQ", self._data, offset + i * size) for i in range(count)]
         if not rows:
             return ()

@@ -85,11 +85,22 @@ class Stopwatch:
         self._overhead_s = 0.0
         self._wake_s = wake_s
         self._call_s = 0.0
+        self._briefs: list[tuple[int, float, int]] = []
 
     @property
     def call_s(self) -> float:
         """The latest estimate of one call, in seconds."""
         return self._call_s
+
+    def take_brief(self) -> None:
+        """Takes the brief batches for `gap`.
+
+        To be the first thing that is asked of a process: what it has seen it may know, wherever it keeps it.
+        """
+        first = self._side.brief()
+        # Two calls on large tensors find no cache warm the second time either.
+        again = self._side.brief(again=True) if first is not None and first[0] > 2 else None
+        self._briefs = [found for found in (first, again) if found is not None]
 
     def calibrate(self) -> None:
         """Measures T₀, warms up and estimates how long a call takes."""
@@ -134,18 +145,12 @@ class Stopwatch:
     def gap(self) -> float:
         """log2 of the latest time per call over that in a brief batch; well below 0, calls were skipped.
 
-        The worse of two brief batches: the first meets nothing that it has seen, the second the caches
-        that the first has warmed. What waking threads and writing to so many places cost is taken off,
-        and 0 is returned where that may be all there is: so a kernel of microseconds, or one that does
-        little but write, is not suspected, and not seen through either. 0 too where there is no brief
-        batch. For a process that was not asked before: what it has seen in one is known to it.
+        The worse of the brief batches that `take_brief` took: the first met nothing that it had seen, the
+        second the caches that the first had warmed. What waking threads and writing to so many places cost
+        is taken off, and 0 is returned where that may be all there is: so a kernel of microseconds, or one
+        that does little but write, is not suspected, and not seen through either. 0 too where none was taken.
         """
-        first = self._side.brief()
-        if first is None:
-            return 0.0
-        # Two calls on large tensors find no cache warm the second time either.
-        again = self._side.brief(again=True) if first[0] > 2 else None
-        return min(self._gap_of(*found) for found in (first, again) if found is not None)
+        return min((self._gap_of(*found) for found in self._briefs), default=0.0)
 
     def _gap_of(self, calls: int, seconds: float, written: int) -> float:
         scattered_s = written / _SCATTERED_BYTES_PER_S if calls > 2 else 0.0

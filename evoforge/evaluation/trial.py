@@ -111,9 +111,8 @@ class Trial:
                     break
             doubted = not pruned and max(self._ratios()) > _NOBODY_CHEATS_LOG2
             suspect = self._disagreement(watches) if doubted else ""
-            gaps = [_gap(watches)] if doubted else [0.0]
-        if not suspect:
-            suspect = self._skipped(gaps)
+        if doubted and not suspect:
+            suspect = self._skipped([self._gap_in_another()])
         if suspect:
             return self.verdict(Status.TIMING_SUSPECT, suspect)
         if pruned:
@@ -129,7 +128,7 @@ class Trial:
         gaps: list[float] = []
         for process in range(processes):
             with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
-                watches = self._watches(stack, {name: self._sides(name, sides) for name in self._built})
+                watches = self._watches(stack, {name: self._sides(name, sides) for name in self._built}, brief=True)
                 for _ in range(blocks):
                     self._block(watches, process)
                 suspect = self._disagreement(watches) if process == doubted else ""
@@ -246,27 +245,35 @@ class Trial:
         wanted = {self._stand.baseline[name] if side == "baseline" else side for side in sides}
         return [side for side in SIDES if side in wanted and self._stand.baselines.has(side)]
 
-    def _watches(self, stack: ExitStack, sides: Mapping[str, Sequence[str]]) -> Watches:
-        """Per workload a fresh runner's stopwatch, and those of the baselines, all calibrated."""
+    def _watches(self, stack: ExitStack, sides: Mapping[str, Sequence[str]], brief: bool = False) -> Watches:
+        """Per workload a fresh runner's stopwatch, after `brief` batches or not, and the baselines'; all calibrated."""
         stand = self._stand
         watches: Watches = {}
         for name in self._built:
             watches[name] = {side: stand.baselines.stopwatch(side, name) for side in sides[name]}
-            watches[name]["candidate"] = self.watch(stack, name)
+            watches[name]["candidate"] = self.watch(stack, name, brief)
         return watches
 
-    def watch(self, stack: ExitStack, name: str) -> Stopwatch:
-        """A calibrated stopwatch over a fresh process; a kernel that keeps state gets one per batch."""
+    def watch(self, stack: ExitStack, name: str, brief: bool = False) -> Stopwatch:
+        """A calibrated stopwatch over a fresh process; a kernel that keeps state gets one per batch.
+
+        Args:
+            brief: it takes brief batches first.
+        """
         stand, material, built = self._stand, self._stand.materials[name], self._built[name]
         tolerance, limit_s = stand.task.tolerance, stand.limit_s(material)
         batches: Batches
         if built.stateful:
             self._flags.add("stateful")
-            batches = FreshBatches(lambda: stand.timed_runner(built, material), material, tolerance, limit_s=limit_s)
+            batches = FreshBatches(
+                lambda: stand.timed_runner(built, material), material, tolerance, stand.rng, limit_s=limit_s
+            )
         else:
             runner = stack.enter_context(stand.timed_runner(built, material))
             batches = SampledBatches(runner, material, tolerance, stand.rng, limit_s=limit_s)
         watch = Stopwatch(batches, stand.rng, wake_s=_wake_s(built))
+        if brief:
+            watch.take_brief()
         watch.calibrate()
         return watch
 
@@ -296,15 +303,19 @@ class Trial:
         In one process noise can look like it, or hide it: the median of several fresh ones counts.
         """
         while statistics.median(gaps) < -BRIEF_LOG2 and len(gaps) < _GAP_PROCESSES:
-            with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
-                watches = self._watches(stack, {name: [] for name in self._built})
-                for sides in watches.values():
-                    sides["candidate"].batch_ms()
-                gaps.append(_gap(watches))
+            gaps.append(self._gap_in_another())
         if statistics.median(gaps) >= -BRIEF_LOG2:
             return ""
         times = 2 ** -statistics.median(gaps)
         return f"a call takes {times:.2g} times as long where every output is checked and nothing can have been kept"
+
+    def _gap_in_another(self) -> float:
+        """The worst gap in one more fresh process per workload."""
+        with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
+            watches = self._watches(stack, {name: [] for name in self._built}, brief=True)
+            for sides in watches.values():
+                sides["candidate"].batch_ms()
+            return _gap(watches)
 
     def _is_below(self, threshold: float) -> bool:
         """Whether the blocks' mean log2 ratios over the workloads are below `threshold` beyond doubt."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -254,4 +255,15 @@ def _lent(sets: Sequence[SharedTensors]) -> Iterator[list[int]]:
 
 
 def _shared(rows: Sequence[Any], fd: int) -> SharedTensors:
-    return SharedTensors([TensorSpec(name, tuple(shape), tuple(step), dtype) for name, shape, step, dtype in rows], fd)
+    """Tensors that a worker made, which can shrink them no more: to read what is gone would end this process.
+
+    Raises:
+        WorkerError: it is no such memory, or too little.
+    """
+    specs = [TensorSpec(name, tuple(shape), tuple(step), dtype) for name, shape, step, dtype in rows]
+    try:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        return SharedTensors(specs, fd)
+    except (OSError, ValueError) as error:
+        os.close(fd)
+        raise WorkerError(f"expected memory for {len(specs)} tensors from a worker, got: {error}") from None

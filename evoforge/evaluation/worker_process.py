@@ -151,11 +151,15 @@ class WorkerProcess:
                 try:
                     self._socket.settimeout(self.timeout_s)
                     message, fds = wire.receive(self._socket)
-                except (EOFError, OSError, ValueError):
+                    if not isinstance(message, dict):
+                        raise ValueError(f"expected an answer, got {type(message).__name__}")
+                except (EOFError, OSError, ValueError, RecursionError):  # task code has the socket, too
                     raise self._died(self.pending[0] if self.pending else "waiting") from None
                 if "stage" in message:
                     self._stage = str(message["stage"])
-                    continue
+                    if time.monotonic() < deadline:
+                        continue
+                    return None
                 self.pending.popleft()
                 if "error" in message:
                     raise _rebuilt(message["error"])

@@ -17,7 +17,8 @@ static inline int refuse_calls(void) {
     const struct sock_filter last[] = {
         REFUSE(SYS_clone3, ENOSYS),
         IF_CALL(SYS_clone, 4), LOAD(args[0]), IF_ANY(OTHER_SPACES & ~CLONE_VFORK), ERROR(EPERM), ALLOW,
-        IF_CALL(SYS_socket, 4), LOAD(args[0]), IF_EQUAL(1), ALLOW, ERROR(EACCES),  // AF_UNIX
+        IF_CALL(SYS_prctl, 4), LOAD(args[0]), IF_EQUAL(PR_SET_PDEATHSIG), ERROR(EPERM), ALLOW,
+        REFUSE(SYS_socket, EACCES),  // AF_UNIX too: what listens in a folder would act outside for whoever connects
         ALLOW,
     };
     size_t count = 4;

@@ -218,7 +218,8 @@ int main(int argc, char** argv) {
     int64_t (*packed_size)(const evo_call*) = (int64_t(*)(const evo_call*))dlsym(library, "evo_packed_bytes");
     int (*prepare)(const evo_call*, void*) = (int (*)(const evo_call*, void*))dlsym(library, "evo_prepare");
     int (*run)(const evo_call*) = (int (*)(const evo_call*))dlsym(library, "evo_run");
-    if (!run) fail(LOAD_ERROR, "the kernel does not define evo_run");
+    uint64_t from, to;
+    if (!run || !range_of((void*)run, &from, &to)) fail(LOAD_ERROR, "the kernel does not define evo_run");
     if (level && !filter_for_good(command_fd, reply_fd, tasks_fd, (void*)run)) fail(HARNESS, "the filter was refused");
     answer(OK, level, 0, 0, "");
 

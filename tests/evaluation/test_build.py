@@ -171,6 +171,10 @@ def test_a_full_disk_is_said_and_nothing_is_kept(
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
+def test_a_kernel_cannot_make_the_disk_look_full(builder: Builder) -> None:
+    assert builder.build(HEAD + "#error No space left on device\n", {}, None).status is Status.BUILD_ERROR
+
+
 def test_parallel_builds_of_one_text_agree(builder: Builder, add_signature: Signature) -> None:
     text = HEAD + 'extern "C" int evo_run(const evo_call*) { return 0; } // parallel'
     with ThreadPoolExecutor(4) as pool:

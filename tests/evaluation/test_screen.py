@@ -143,6 +143,9 @@ def test_honest_objects_pass(tmp_path: Path, text: str) -> None:
             )
         ],
         ('#include <fstream>\nvoid run() { std::ofstream("/tmp/x") << 1; }', ""),
+        ('extern "C" void __gmon_start__() {} int run() { return 0; }', "__gmon_start__"),
+        # What is not a vector function of libmvec's, only named like one: data that libstdc++ can write to.
+        ('extern "C" long _ZGVNSt7collateIcE2idE; long run() { return _ZGVNSt7collateIcE2idE++; }', "_ZGVNSt7collate"),
     ],
 )
 def test_dangerous_objects_are_refused_by_name(tmp_path: Path, text: str, named: str) -> None:
@@ -159,6 +162,12 @@ def test_what_is_not_an_object_is_refused(tmp_path: Path) -> None:
             screen_object(path)
 
 
+def test_an_object_with_more_sections_than_its_header_counts_is_refused(tmp_path: Path) -> None:
+    many = ".macro another\\n.pushsection .text.\\\\@\\n.popsection\\n.endm\\n.rept 66000\\nanother\\n.endr"
+    with pytest.raises(ValueError, match="more sections"):
+        screen_object(compiled(tmp_path, f'asm("{many}"); __attribute__((constructor)) void early() {{}}'))
+
+
 def test_the_text_hash_follows_the_code_and_not_the_words(tmp_path: Path) -> None:
     def hashed(text: str) -> str:
         return ElfObject(compiled(tmp_path, text).read_bytes()).text_hash()
@@ -173,6 +182,8 @@ REMEMBERS = {
     "int calls = 3; int run() { return calls++; }": ".data",
     "thread_local int calls; int run() { return calls++; }": ".tbss",
     "int* run() { static int x = 1; return &x; }": ".data",
+    'asm(".comm block, 4096, 64"); int run() { return 0; }': "block",
+    'asm(".largecomm block, 4096, 64"); int run() { return 0; }': "block",
     "#include <vector>\nfloat run(int n) { std::vector<float> x(n); return x[0]; }": "_Znwm",
     "#include <cstdlib>\nvoid* run() { return malloc(9); }": "malloc",
     "#include <cstdlib>\nint run() { return rand(); }": "rand",

@@ -19,7 +19,7 @@ from evoforge.evaluation.priority import can_prioritise, prioritise
 from evoforge.evaluation.sandbox import LAYERS, reached_layers
 from evoforge.evaluation.targets import find_compiler
 from evoforge.evaluation.tasks import load_task
-from evoforge.evaluation.worker import FAMILIES, BaselineWorker, ReferenceWorker
+from evoforge.evaluation.worker import FAMILIES, BaselineWorker, ReferenceWorker, _shared
 from evoforge.paths import cache_dir
 
 NORM = """\
@@ -376,6 +376,64 @@ def test_a_task_that_writes_to_its_inputs_is_told_so_and_changes_nothing(odd_tas
     np.testing.assert_array_equal(kept.array(0), before)
 
 
+@pytest.mark.parametrize("said", ['"[" * 100_000', "'[1]'", "'null'", "'nothing'"])
+def test_a_task_that_answers_in_place_of_its_worker_only_loses_it(tmp_path: Path, said: str) -> None:
+    text = f"import os, struct\nsaid = ({said}).encode()\nos.write(3, struct.pack('<I', len(said)) + said)\n" + SCALE
+    with (
+        ReferenceWorker(task_of(tmp_path, "liar", text)) as worker,
+        pytest.raises(WorkerError, match=r"broke its protocol|died"),
+    ):
+        worker.describe()
+
+
+SHRINKING = """\
+import os
+import threading
+import time
+
+import torch
+from evoforge.evaluation import worker_main
+
+given, kept = worker_main._given, []
+
+
+def keeping(*shared):
+    answer, fds = given(*shared)
+    kept.extend(os.dup(fd) for fd in fds)
+    return answer, fds
+
+
+def Model(x):
+    for fd in kept:
+        os.ftruncate(fd, 0)
+    return x + 1
+
+
+def get_inputs():
+    worker_main._given = keeping
+    return [torch.ones(4096, 4)]
+"""
+
+
+def test_a_worker_cannot_take_back_what_it_gave(tmp_path: Path) -> None:
+    """Memory that was cut off while it is mapped would end the judge (SIGBUS)."""
+    with ReferenceWorker(task_of(tmp_path, "shrinking", SHRINKING)) as worker:
+        inputs = worker.inputs("default", 0)
+        with pytest.raises(TaskError, match="Operation not permitted"):
+            worker.outputs("default", inputs)
+        assert inputs.array(0).sum() == 4 * 4096
+
+
+def test_what_a_worker_gives_must_be_as_large_as_it_says(tmp_path: Path) -> None:
+    for size in (0, 4095):
+        small = os.memfd_create("small", os.MFD_ALLOW_SEALING)
+        os.ftruncate(small, size)
+        with pytest.raises(WorkerError, match="expected memory for 1 tensors"):
+            _shared([["in0", [4], [1], "f32"]], small)
+    with pytest.raises(WorkerError, match="expected memory for 1 tensors"):
+        _shared([["in0", [4], [1], "f32"]], os.open(tmp_path, os.O_RDONLY))
+
+
 def test_a_class_of_the_users_own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mylayers.py").write_text(
         "import torch\n\nclass Twice(torch.nn.Module):\n    def forward(self, x):\n        return x + x\n"
@@ -534,15 +592,23 @@ exit 1
 
 
 GREEDY = """\
+import ctypes
 import pathlib
 import socket
 
 import torch
 
+LIBC = ctypes.CDLL(None, use_errno=True)
 try:
     socket.create_connection(("127.0.0.1", 9), timeout=1)
 except OSError as error:
     NETWORK = str(error)
+try:
+    socket.socket(socket.AF_UNIX)
+    DOOR = "open"
+except OSError as error:
+    DOOR = str(error)
+OUTLIVES = LIBC.prctl(1, 0, 0, 0, 0)  # PR_SET_PDEATHSIG: to be told of no parent's death
 try:
     (pathlib.Path.home() / "evoforge-was-here").write_text("x")
     WRITTEN = "written"
@@ -555,13 +621,13 @@ def Model(x):
 
 
 def get_inputs():
-    raise ValueError(f"{NETWORK}; {WRITTEN}")
+    raise ValueError(f"{NETWORK}; {DOOR}; {WRITTEN}; {OUTLIVES}")
 """
 
 
 @pytest.mark.skipif(reached_layers() != set(LAYERS), reason="needs every layer of the sandbox")
 def test_a_task_reaches_no_network_and_changes_no_file(tmp_path: Path) -> None:
-    refused = pytest.raises(TaskError, match=r"Permission denied; .*Permission denied")
+    refused = pytest.raises(TaskError, match=r"(Permission denied; .*){2}Permission denied.*; -1")
     with ReferenceWorker(task_of(tmp_path, "greedy", GREEDY)) as worker, refused:
         worker.describe()
     assert not (Path.home() / "evoforge-was-here").exists()
