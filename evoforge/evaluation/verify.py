@@ -17,6 +17,7 @@ from evoforge.evaluation.shared import SharedTensors
 __all__ = ["FreshBatches", "SampledBatches", "Verified", "WrongOutput", "verify"]
 
 _LINE = 64  # bytes of a cache's line
+_LAST_CACHE_BYTES = 64 << 20  # a larger ring comes from memory in long batches, too
 _FILLS = (0xFF, 0x3F)  # as float32: NaN, and 0.747
 
 
@@ -113,8 +114,8 @@ class SampledBatches:
         """No set twice, into output buffers of their own, all of them looked at.
 
         One call on a set that is left out comes before, and then scratch memory is wiped, unless it is done
-        `again`, on the same sets. The judge itself has read them: they lie where a long batch finds them, in
-        the last cache, and the kernel has seen none.
+        `again`, on the same sets. The judge itself has read a ring that may fit the last cache: it lies where
+        a long batch finds it, and the kernel has seen none of it.
         """
         ring = self._material.ring
         sets = len(ring)
@@ -130,7 +131,7 @@ class SampledBatches:
         samples = [Samples(written, self._rng) for written in outputs]
         if not again:  # in a command of its own: a large workspace takes as long to wipe as a call
             self._runner.run(0, 0, fill=int(self._rng.integers(1, 256)), timeout_s=self._limit_s)
-            for inputs in ring:
+            for inputs in ring if sum(one.total_bytes for one in ring) <= _LAST_CACHE_BYTES else ():
                 inputs.touch(_LINE)
         seconds = self._runner.run(calls, start, buffers=calls, timeout_s=(5 + calls) * self._limit_s)
         for at, sample in enumerate(samples):

@@ -101,6 +101,7 @@ class _Server:
 
     def _load(self, task: dict[str, Any]) -> None:
         self._task = task
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = task["compiled"]
         torch.set_num_threads(task["threads"])
         torch.set_grad_enabled(False)
         if task["side"] != "reference":

@@ -7,6 +7,7 @@ when its client does, stopped or not: the kernel kills it.
 from __future__ import annotations
 
 import collections
+import functools
 import os
 import signal
 import socket
@@ -26,9 +27,9 @@ from evoforge.evaluation import wire
 from evoforge.evaluation.forking import Forked, fork_worker
 from evoforge.paths import cache_dir
 
-__all__ = ["WorkerProcess", "child_environment"]
+__all__ = ["WorkerProcess", "child_environment", "scratch_dir"]
 
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "CC", "CXX", "LD_LIBRARY_PATH", "VIRTUAL_ENV",
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "CC", "CXX", "LD_LIBRARY_PATH", "VIRTUAL_ENV",
          "PYTHONHOME", "EVOFORGE_CACHE", "XDG_CACHE_HOME", "USER", "LOGNAME")  # fmt: skip
 _ATEN_ISA = {"x86-64": "default", "x86-64-v2": "default", "x86-64-v3": "avx2", "x86-64-v4": "avx512"}
 _NOISE = ("worker_main.py", "worker_model.py", "forking.py", "<frozen runpy>", "Extension modules:")
@@ -66,7 +67,9 @@ def child_environment(side: str, threads: int, isa: str) -> dict[str, str]:
         "MALLOC_MMAP_THRESHOLD_": str(1 << 40),
         "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
         "MALLOC_TOP_PAD_": str(64 << 20),
-        "TORCHINDUCTOR_CACHE_DIR": str(cache_dir() / "inductor"),
+        "TMPDIR": str(scratch_dir()),
+        # Whether it builds AVX2 and AVX-512 takes 16 s to ask of a compiler; every one with C++20 does.
+        "TORCHINDUCTOR_VEC_ISA_OK": "1",
         # The kernels of one small graph: a pool of compiler processes would outlive its use.
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
@@ -78,6 +81,19 @@ def child_environment(side: str, threads: int, isa: str) -> dict[str, str]:
     if isa in _ATEN_ISA:
         environment["ATEN_CPU_CAPABILITY"] = _ATEN_ISA[isa]
     return environment
+
+
+@functools.cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="evoforge-task-", ignore_cleanup_errors=True)
+
+
+def scratch_dir() -> Path:
+    """Where tasks of this process may write, gone when it ends.
+
+    Not the folder for temporary files: a cache that lies there holds programs which run unconfined.
+    """
+    return Path(_scratch().name)
 
 
 class WorkerProcess:
@@ -100,9 +116,9 @@ class WorkerProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket = ours
         # A task may read what its user may, but reaches no network and changes no file but scratch ones.
-        compiled = cache_dir() / "inductor"
+        compiled = cache_dir() / "inductor" / task.id  # of its own: what it leaves there, no other task loads
         compiled.mkdir(parents=True, exist_ok=True)
-        scratch = [compiled, Path(tempfile.gettempdir()), Path("/dev/null"), Path("/dev/shm")]
+        scratch = [compiled, scratch_dir(), Path("/dev/null"), Path("/dev/shm")]
         printed, printing = os.pipe()
         try:
             with theirs:
@@ -116,6 +132,7 @@ class WorkerProcess:
         body = {
             "name": task.name, "source": task.source, "path": task.path or task.entry or task.name, "root": task.root,
             "overrides": dict(task.overrides), "threads": threads, "seed": seed, "side": side,
+            "compiled": str(compiled),
             "workloads": [[workload.name, dict(workload.overrides)] for workload in task.workloads],
         }  # fmt: skip
         self.pending: collections.deque[str] = collections.deque()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from evoforge.evaluation.sandbox import LAYERS, reached_layers
 from evoforge.evaluation.targets import find_compiler
 from evoforge.evaluation.tasks import load_task
 from evoforge.evaluation.worker import FAMILIES, BaselineWorker, ReferenceWorker, _shared
+from evoforge.evaluation.worker_process import scratch_dir
 from evoforge.paths import cache_dir
 
 NORM = """\
@@ -290,8 +292,8 @@ def test_redrawn_weights_differ_wherever_a_model_can_be_trained(tmp_path: Path) 
         assert np.array_equal(ours, again)
 
 
-def test_every_process_of_a_campaign_has_the_same_weights(norm: Task, worker: ReferenceWorker, tmp_path: Path) -> None:
-    log = tmp_path / "log"
+def test_every_process_of_a_campaign_has_the_same_weights(norm: Task, worker: ReferenceWorker) -> None:
+    log = scratch_dir() / "log"
     assert norm.path is not None
     task = load_task(norm.path, {"LOG": str(log)})
     sets = [worker.inputs("small", seed) for seed in (1, 2, 3)]
@@ -536,6 +538,41 @@ def ended(pid: int) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+WRITES = """\
+import pathlib, tempfile
+import torch
+
+FOLDERS = ""
+
+
+def Model(x):
+    return x * 2
+
+
+def get_inputs():
+    pathlib.Path(tempfile.gettempdir(), "mine").write_text("x")
+    for folder in FOLDERS.split(":"):
+        try:
+            pathlib.Path(folder, "written").write_text("x")
+        except OSError:
+            continue
+        raise ValueError("wrote to " + folder)
+    return [torch.randn(4)]
+"""
+
+
+def test_a_task_writes_to_its_own_folder_only(tmp_path: Path) -> None:
+    """Others hold what somebody else runs, the cache too where it lies among temporary files."""
+    others = [tmp_path, Path(tempfile.gettempdir()), cache_dir(), cache_dir() / "inductor"]
+    (cache_dir() / "inductor").mkdir(parents=True, exist_ok=True)
+    plain = task_of(tmp_path, "writes", WRITES)
+    assert plain.path is not None
+    with ReferenceWorker(load_task(plain.path, {"FOLDERS": ":".join(map(str, others))})) as worker:
+        worker.inputs("default", 0)
+    assert (scratch_dir() / "mine").exists()
+    assert not any((folder / "written").exists() for folder in others)
 
 
 SCALE = """\
