@@ -83,7 +83,7 @@ def prepare(
         UnsupportedError: an operator is not covered and nobody but the generator would write kernels.
         TaskError: the task cannot be run or is not fit to be searched.
     """
-    from evoforge.evaluation.ceilings import known_ceilings
+    from evoforge.evaluation.ceilings import build_probe, known_ceilings
     from evoforge.evaluation.judge import Judge
 
     target = known_ceilings(row.target)
@@ -101,6 +101,8 @@ def prepare(
         judge.start_compiling()
         _admit(judge, row, narrator)
         Ground.of(setup, target)  # kept for later: torch.compile leaves a core free
+        if not target.ceilings:
+            build_probe(target)
     narrator.tell("phase", text="waiting for torch.compile")
     state = judge.wait_compiled(600.0)
     if not target.ceilings:

@@ -39,7 +39,7 @@ AXES = ("tiling", "memory", "fusion")
 RETRIES = 16
 """Genomes tried before an emitter gives up on finding a kernel that was not tried yet."""
 
-RANKED = 6
+RANKED = 4
 """Drafts that are ranked, where there is a score: rendering one takes up to 20 ms, in which nothing is measured."""
 
 Genome = Mapping[str, Any]

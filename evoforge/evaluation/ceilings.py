@@ -6,6 +6,7 @@ two times. Every traffic mix is therefore measured on its own, per size class.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -20,14 +21,14 @@ from evoforge.errors import MissingToolError
 from evoforge.evaluation.targets import compiler_version, device_lock, find_compiler, pinned_cpus
 from evoforge.paths import cache_dir, native_dir
 
-__all__ = ["known_ceilings", "measure_ceilings"]
+__all__ = ["build_probe", "known_ceilings", "measure_ceilings"]
 
 _ROUNDS = 4
 _TIMEOUT_S = 60.0
 
 
 def measure_ceilings(target: Target, *, refresh: bool = False) -> Target:
-    """`target` with its ceilings in bytes/s and FLOP/s, from the cache or measured now (about 2 s).
+    """`target` with its ceilings in bytes/s and FLOP/s, from the cache or measured now (seconds).
 
     Keys are ``read``, ``write``, ``copy``, ``stream`` (a copy with non-temporal stores), ``2:1`` and
     ``2:2`` (reads : writes, the better of plain and non-temporal) ``/l2 /l3 /dram``, and
@@ -51,6 +52,12 @@ def measure_ceilings(target: Target, *, refresh: bool = False) -> Target:
     ceilings = {key: max(value, kept.get(key, 0.0)) for key, value in ceilings.items()}
     _write(path, json.dumps(ceilings).encode())
     return replace(target, ceilings=ceilings)
+
+
+def build_probe(target: Target) -> None:
+    """Compiles what `measure_ceilings` will run, while something else has to be waited for anyway."""
+    with contextlib.suppress(MissingToolError, subprocess.SubprocessError, OSError):
+        _build(target.isa)
 
 
 def known_ceilings(target: Target) -> Target:

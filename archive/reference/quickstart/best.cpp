@@ -1,10 +1,6 @@
 // Computes add, pow, mean, rsqrt, mul.
-// Schedule: unroll many, tile 2, stream:out1 stream, stream:out0 stream.
+// Schedule: unroll many, stream:out1 stream, stream:out0 stream.
 // evoforge: param UNROLL = 4 in {2, 4, 8}
-// evoforge: param TILE2 = 512 in {32, 64, 128, 256, 512, 1024, 2048}
-// evoforge: param TILE = 128 in {32, 64, 128, 256, 512, 1024, 2048}
-// evoforge: require TILE2 > TILE
-// evoforge: require TILE >= 32 * UNROLL
 #include "evoforge.h"
 
 int evo_run(const evo_call* call) {
@@ -21,33 +17,29 @@ int evo_run(const evo_call* call) {
     #pragma omp parallel for num_threads(call->threads) schedule(static)
     for (int64_t row = 0; row < rows; ++row) {
         evo::total<evo::vec> mean_sum_acc[UNROLL];
-        for (int64_t panel = 0; panel < cols; panel += TILE2)
-            for (int64_t tile = panel; tile < evo::min(panel + TILE2, cols); tile += TILE)
-                for (int64_t col = tile; col < evo::min(tile + TILE, cols); col += UNROLL * evo::lanes)
-                    #pragma GCC unroll 8
-                    for (int64_t u = 0; u < UNROLL; ++u) {
-                        const int64_t at = col + u * evo::lanes, n = evo::part(cols - at, whole);
-                        const evo::vec add = evo::load(in0 + row * cols + at, n) + evo::load(in1 + row * cols + at, n);
-                        evo::stream(out1 + row * cols + at, add, n, aligned);
-                        const evo::vec pow_1 = add * add;
-                        mean_sum_acc[u].push(pow_1, n);
-                    }
+        for (int64_t col = 0; col < cols; col += UNROLL * evo::lanes)
+            #pragma GCC unroll 8
+            for (int64_t u = 0; u < UNROLL; ++u) {
+                const int64_t at = col + u * evo::lanes, n = evo::part(cols - at, whole);
+                const evo::vec add = evo::load(in0 + row * cols + at, n) + evo::load(in1 + row * cols + at, n);
+                evo::stream(out1 + row * cols + at, add, n, aligned);
+                const evo::vec pow_1 = add * add;
+                mean_sum_acc[u].push(pow_1, n);
+            }
         const auto mean_sum = evo::across(mean_sum_acc).value;
 
         const float mean = mean_sum / 4096.0f;
         const float add_1 = mean + 1e-06f;
         const float rsqrt = evo::rsqrt(add_1);
-        for (int64_t panel = 0; panel < cols; panel += TILE2)
-            for (int64_t tile = panel; tile < evo::min(panel + TILE2, cols); tile += TILE)
-                for (int64_t col = tile; col < evo::min(tile + TILE, cols); col += UNROLL * evo::lanes)
-                    #pragma GCC unroll 8
-                    for (int64_t u = 0; u < UNROLL; ++u) {
-                        const int64_t at = col + u * evo::lanes, n = evo::part(cols - at, whole);
-                        const evo::vec add = evo::load(in0 + row * cols + at, n) + evo::load(in1 + row * cols + at, n);
-                        const evo::vec mul = add * rsqrt;
-                        const evo::vec store_out0 = mul * evo::load(cst0 + at, n);
-                        evo::stream(out0 + row * cols + at, store_out0, n, aligned);
-                    }
+        for (int64_t col = 0; col < cols; col += UNROLL * evo::lanes)
+            #pragma GCC unroll 8
+            for (int64_t u = 0; u < UNROLL; ++u) {
+                const int64_t at = col + u * evo::lanes, n = evo::part(cols - at, whole);
+                const evo::vec add = evo::load(in0 + row * cols + at, n) + evo::load(in1 + row * cols + at, n);
+                const evo::vec mul = add * rsqrt;
+                const evo::vec store_out0 = mul * evo::load(cst0 + at, n);
+                evo::stream(out0 + row * cols + at, store_out0, n, aligned);
+            }
     }
     return 0;
 }
