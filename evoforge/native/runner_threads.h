@@ -2,6 +2,7 @@
 // itself must have ended when its batch does.
 #pragma once
 #include <dlfcn.h>
+#include <linux/futex.h>
 #include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -91,11 +92,15 @@ static int threads_now(void) {
     return syscall(SYS_fstat, tasks_fd, &about) ? 1 << 20 : (int)about.st_nlink - 2;  // libc's makes another call
 }
 
-// Whether a thread is left over. One that was joined may take a moment to vanish.
+// Whether a thread is left over. One that was joined may take a moment to vanish. On a busy machine a yield takes as
+// long as somebody else's turn, so most of the patience is counted in milliseconds, asleep.
 static int threads_left(void) {
-    for (int i = 0; i < 20000; i++) {
+    static const struct timespec a_millisecond = {0, 1000000};
+    static int never_woken;
+    for (int i = 0; i < 1250; i++) {
         if (threads_now() <= 1 + atomic_load(&pool_threads)) return 0;
-        sched_yield();
+        if (i < 1000) sched_yield();
+        else syscall(SYS_futex, &never_woken, FUTEX_WAIT_PRIVATE, 0, &a_millisecond, NULL, 0);
     }
     return 1;
 }
