@@ -17,8 +17,8 @@ class Clock:
     """Evaluations and wall time against their limits; `spent_s` is what earlier runs took.
 
     `recorded_s` sums what the evaluations took. A replay runs on it, and the wall does not count.
-    `ends_at`, where it is set, is the one stop rule: exactly so many evaluations. `confirms`, where it is set, is
-    how many confirmations there are to be had.
+    `ends_at`, where it is set, is the one stop rule: exactly so many evaluations, or (infinity) none.
+    `confirms`, where it is set, is how many confirmations there are to be had.
     `reserve_s` is kept for what follows the search (the last confirmation).
     """
 

@@ -109,7 +109,7 @@ def duel(stand: Stand, first: Trial, second: Trial, blocks: int) -> tuple[float,
     Raises:
         KernelFault: one of them failed.
     """
-    ratios, noise = [], []
+    ratios, noise, watched = [], [], []
     with measuring(stand.target), ExitStack() as stack:
         for name in stand.materials:
             order = stand.rng.permutation(2)
@@ -121,7 +121,10 @@ def duel(stand: Stand, first: Trial, second: Trial, blocks: int) -> tuple[float,
                     times[one].append(math.log2(made[one].batch_ms()))
                 for one in (0, 1):
                     logs[one].append((times[one][0], times[one][1]))
+            watched.append(made)
             pairs = list(zip(*logs, strict=True))
             ratios.append(statistics.median(statistics.fmean(b) - statistics.fmean(a) for a, b in pairs))
             noise.append(statistics.median((a[0] - a[1] + b[0] - b[1]) / 2 for a, b in pairs))
+        for one, trial in enumerate((first, second)):
+            trial.compare_briefs(made[one] for made in watched)
     return statistics.fmean(ratios), statistics.fmean(noise)

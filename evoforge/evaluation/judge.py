@@ -290,9 +290,13 @@ class Judge:
                     f"expected two correct kernels, {found.candidate[:12]} is {found.status}: {found.reason}"
                 )
         try:
-            return looked_at(lambda: duel(self._stand, trials[0], trials[1], blocks))
+            verdict = looked_at(lambda: duel(self._stand, trials[0], trials[1], blocks))
+            suspect = next(filter(None, (trial.skipped() for trial in trials)), "")
         except KernelFault as fault:
             raise UsageError(f"expected two correct kernels, one ended {fault.status}: {fault.reason}") from None
+        if suspect:
+            raise UsageError(f"expected two correct kernels, one is {Status.TIMING_SUSPECT}: {suspect}")
+        return verdict
 
     def aa_margin(self) -> float:
         """Noise of this task on this machine: the log2 half-width of a 95% interval of A against A.

@@ -274,6 +274,7 @@ def _environment(threads: int) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
     return kept | {
         "LC_ALL": "C",
+        "LD_BIND_NOW": "1",  # a symbol that is looked up late needs kilobytes of a stack that is wiped
         "OMP_NUM_THREADS": str(threads),
         "OMP_THREAD_LIMIT": str(threads),
         "OMP_DYNAMIC": "FALSE",

@@ -23,7 +23,6 @@ from evoforge.core import Signature
 
 __all__ = [
     "BRIEF_LOG2",
-    "WAKE_S",
     "Batches",
     "Stopwatch",
     "cold_size",
@@ -38,7 +37,7 @@ BRIEF_LOG2 = 0.32
 """25%, asked of the median over several processes: honest medians were seen within 5% (experiments/LOG.md)."""
 
 _BATCH_S = 0.010
-WAKE_S = 300e-6
+_WAKE_S = 300e-6  # what waking its threads may cost a batch
 _COLD_CALL_S = 15e-6  # what a call may take longer where it meets every page for the first time
 _SCATTERED_BYTES_PER_S = 6e9  # one thread's stores to pages that no cache holds; 4e9 to 7e9 were measured
 _TOO_BRIEF_S = 200e-6
@@ -73,17 +72,12 @@ class Batches(Protocol):
 
 
 class Stopwatch:
-    """Times one side: finds T₀ and a fitting n, then gives milliseconds per call, batch by batch.
+    """Times one side: finds T₀ and a fitting n, then gives milliseconds per call, batch by batch."""
 
-    Args:
-        wake_s: what waking its threads may cost a batch.
-    """
-
-    def __init__(self, side: Batches, rng: np.random.Generator, *, wake_s: float = WAKE_S) -> None:
+    def __init__(self, side: Batches, rng: np.random.Generator) -> None:
         self._side = side
         self._rng = rng
         self._overhead_s = 0.0
-        self._wake_s = wake_s
         self._call_s = 0.0
         self._briefs: list[tuple[int, float, int]] = []
 
@@ -154,7 +148,7 @@ class Stopwatch:
 
     def _gap_of(self, calls: int, seconds: float, written: int) -> float:
         scattered_s = written / _SCATTERED_BYTES_PER_S if calls > 2 else 0.0
-        spent = seconds - self._overhead_s - self._wake_s
+        spent = seconds - self._overhead_s - _WAKE_S
         more = (spent - self._call_s * calls) - (_COLD_CALL_S * calls + 2 * scattered_s if calls > 2 else 0.0)
         if more <= 0 or spent - scattered_s < _TOO_BRIEF_S:
             return 0.0

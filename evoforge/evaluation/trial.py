@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -21,7 +20,7 @@ from evoforge.evaluation.runner import KernelFault
 from evoforge.evaluation.sandbox import weakest
 from evoforge.evaluation.sanitize import sanitize
 from evoforge.evaluation.stand import Stand, build_all, describe
-from evoforge.evaluation.timing import BRIEF_LOG2, WAKE_S, Batches, Stopwatch, paired_block, significantly_below
+from evoforge.evaluation.timing import BRIEF_LOG2, Batches, Stopwatch, paired_block, significantly_below
 from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput, verify
 
 __all__ = ["Trial"]
@@ -32,8 +31,6 @@ _NOBODY_CHEATS_LOG2 = -1.0  # a kernel that takes twice the baseline's time is n
 _TRIAL_TIMING_S = 2.0
 _SHORT_S = 0.05
 _GAP_PROCESSES = 9
-_SLOW_WAKE_S = 0.1  # 40 ms were seen
-_STARTS_THREADS = re.compile(rb"GOMP_|pthread_create|thrd_create|_M_start_thread")  # OpenMP, POSIX, C11, std::thread
 Watches = dict[str, dict[str, Stopwatch]]
 """Per workload, the stopwatches of ``candidate`` and of the sides that it is timed beside."""
 
@@ -59,6 +56,7 @@ class Trial:
         self._rows: dict[str, list[Block]] = {name: [] for name in stand.materials}
         self._hot: dict[str, tuple[Block, ...]] = {}
         self._cold: dict[str, tuple[Block, ...]] = {}
+        self._gaps: list[list[tuple[float, float]]] = []  # per process and workload: gap, seconds of a call
 
     def run(
         self, measure: Callable[[Trial], Evaluation], *, unseen: bool = False, sanitized: bool = False,
@@ -113,8 +111,9 @@ class Trial:
                     break
             doubted = not pruned and max(self._ratios()) > _NOBODY_CHEATS_LOG2
             suspect = self._disagreement(watches) if doubted else ""
+            self.compare_briefs(sides["candidate"] for sides in watches.values())
         if doubted and not suspect:
-            suspect = self._skipped([self._gap_in_another()])
+            suspect = self.skipped()
         if suspect:
             return self.verdict(Status.TIMING_SUSPECT, suspect)
         if pruned:
@@ -127,22 +126,76 @@ class Trial:
         That twice the calls take twice the time is checked in one of them, which one being secret.
         """
         doubted = int(self._stand.rng.integers(processes))
-        gaps: list[float] = []
         for process in range(processes):
             with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
-                watches = self._watches(stack, {name: self._sides(name, sides) for name in self._built}, brief=True)
+                watches = self._watches(stack, {name: self._sides(name, sides) for name in self._built})
                 for _ in range(blocks):
                     self._block(watches, process)
                 suspect = self._disagreement(watches) if process == doubted else ""
-                gaps.append(_gap(watches))
+                self.compare_briefs(sides["candidate"] for sides in watches.values())
             if suspect:
                 return self.verdict(Status.TIMING_SUSPECT, suspect)
-        suspect = self._skipped(gaps)
+        suspect = self.skipped()
         if suspect:
             return self.verdict(Status.TIMING_SUSPECT, suspect)
         if hot_and_cold:
             self._time_hot_and_cold(sides)
         return self._judged(False)
+
+    def watch(self, stack: ExitStack, name: str) -> Stopwatch:
+        """A calibrated stopwatch over a fresh process, of which brief batches were asked first.
+
+        A kernel that keeps state gets a process per batch.
+        """
+        stand, material, built = self._stand, self._stand.materials[name], self._built[name]
+        tolerance, limit_s = stand.task.tolerance, stand.limit_s(material)
+        batches: Batches
+        if built.stateful:
+            self._flags.add("stateful")
+            batches = FreshBatches(
+                lambda: stand.timed_runner(built, material), material, tolerance, stand.rng, limit_s=limit_s
+            )
+        else:
+            runner = stack.enter_context(stand.timed_runner(built, material))
+            batches = SampledBatches(runner, material, tolerance, stand.rng, limit_s=limit_s)
+        watch = Stopwatch(batches, stand.rng)
+        watch.take_brief()
+        watch.calibrate()
+        return watch
+
+    def compare_briefs(self, watches: Iterable[Stopwatch]) -> None:
+        """Keeps the gaps of one more process's stopwatches, one per workload, for `skipped`."""
+        self._gaps.append([(watch.gap(), watch.call_s) for watch in watches])
+
+    def skipped(self) -> str:
+        """Why a kernel is taken to skip calls or to keep answers; empty when it does not.
+
+        In one process noise can look like it, or hide it: up to nine fresh ones count.
+        """
+        while self._gap() < -BRIEF_LOG2 and len(self._gaps) < _GAP_PROCESSES:
+            with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
+                watches = [self.watch(stack, name) for name in self._built]
+                for watch in watches:
+                    watch.batch_ms()
+                self.compare_briefs(watches)
+        if self._gap() >= -BRIEF_LOG2:
+            return ""
+        times = 2 ** -self._gap()
+        return f"a call takes {times:.2g} times as long where every output is checked and nothing can have been kept"
+
+    def _gap(self) -> float:
+        """The median over the processes of the worst gap of any workload.
+
+        Without real-time priority, threads that share a core at first take tens of milliseconds to part: there the
+        process counts in which nothing came between, as long as its calls are as fast as the processes' median.
+        """
+        if can_prioritise():
+            return statistics.median(min(gap for gap, _ in process) for process in self._gaps)
+        best = []
+        for found in zip(*self._gaps, strict=True):
+            usual_s = statistics.median(call_s for _, call_s in found)
+            best.append(max(gap + min(0.0, math.log2(usual_s / call_s)) for gap, call_s in found))
+        return min(best)
 
     def verdict(self, status: Status, reason: str = "") -> Evaluation:
         """The evaluation as it stands; timings go with the statuses that carry them."""
@@ -247,37 +300,14 @@ class Trial:
         wanted = {self._stand.baseline[name] if side == "baseline" else side for side in sides}
         return [side for side in SIDES if side in wanted and self._stand.baselines.has(side)]
 
-    def _watches(self, stack: ExitStack, sides: Mapping[str, Sequence[str]], brief: bool = False) -> Watches:
-        """Per workload a fresh runner's stopwatch, after `brief` batches or not, and the baselines'; all calibrated."""
+    def _watches(self, stack: ExitStack, sides: Mapping[str, Sequence[str]]) -> Watches:
+        """Per workload a fresh runner's stopwatch and the baselines'."""
         stand = self._stand
         watches: Watches = {}
         for name in self._built:
             watches[name] = {side: stand.baselines.stopwatch(side, name) for side in sides[name]}
-            watches[name]["candidate"] = self.watch(stack, name, brief)
+            watches[name]["candidate"] = self.watch(stack, name)
         return watches
-
-    def watch(self, stack: ExitStack, name: str, brief: bool = False) -> Stopwatch:
-        """A calibrated stopwatch over a fresh process; a kernel that keeps state gets one per batch.
-
-        Args:
-            brief: it takes brief batches first.
-        """
-        stand, material, built = self._stand, self._stand.materials[name], self._built[name]
-        tolerance, limit_s = stand.task.tolerance, stand.limit_s(material)
-        batches: Batches
-        if built.stateful:
-            self._flags.add("stateful")
-            batches = FreshBatches(
-                lambda: stand.timed_runner(built, material), material, tolerance, stand.rng, limit_s=limit_s
-            )
-        else:
-            runner = stack.enter_context(stand.timed_runner(built, material))
-            batches = SampledBatches(runner, material, tolerance, stand.rng, limit_s=limit_s)
-        watch = Stopwatch(batches, stand.rng, wake_s=_wake_s(built))
-        if brief:
-            watch.take_brief()
-        watch.calibrate()
-        return watch
 
     def _block(self, watches: Watches, process: int) -> None:
         for name, sides in watches.items():
@@ -298,26 +328,6 @@ class Trial:
             if not sides["candidate"].agrees():
                 return f"workload {name}: twice the calls do not take twice the time"
         return ""
-
-    def _skipped(self, gaps: list[float]) -> str:
-        """Why a kernel is taken to skip calls or to keep answers; empty when it does not.
-
-        In one process noise can look like it, or hide it: the median of several fresh ones counts.
-        """
-        while statistics.median(gaps) < -BRIEF_LOG2 and len(gaps) < _GAP_PROCESSES:
-            gaps.append(self._gap_in_another())
-        if statistics.median(gaps) >= -BRIEF_LOG2:
-            return ""
-        times = 2 ** -statistics.median(gaps)
-        return f"a call takes {times:.2g} times as long where every output is checked and nothing can have been kept"
-
-    def _gap_in_another(self) -> float:
-        """The worst gap in one more fresh process per workload."""
-        with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
-            watches = self._watches(stack, {name: [] for name in self._built}, brief=True)
-            for sides in watches.values():
-                sides["candidate"].batch_ms()
-            return _gap(watches)
 
     def _is_below(self, threshold: float) -> bool:
         """Whether the blocks' mean log2 ratios over the workloads are below `threshold` beyond doubt."""
@@ -361,15 +371,3 @@ class Trial:
             yield
         finally:
             self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - began
-
-
-def _wake_s(built: Built) -> float:
-    """What waking a kernel's threads may cost: without real-time priority two of them may share a core at first."""
-    assert built.object_path is not None
-    threaded = _STARTS_THREADS.search(built.object_path.read_bytes()) is not None
-    return _SLOW_WAKE_S if threaded and not can_prioritise() else WAKE_S
-
-
-def _gap(watches: Watches) -> float:
-    """The worst `Stopwatch.gap` of the candidate over the workloads."""
-    return min(sides["candidate"].gap() for sides in watches.values())

@@ -10,7 +10,7 @@
 #include "runner_memory.h"
 #include "sandbox.h"
 
-enum { MOST_POOL_THREADS = 1024, POOL_STACK_KEPT = 64 << 10 };
+enum { MOST_POOL_THREADS = 1024, POOL_STACK_KEPT = 4 << 10 };
 
 static int tasks_fd = -1;  // /proc/self/task: its link count follows the number of threads
 static atomic_int pool_threads;
@@ -21,14 +21,14 @@ static struct {
     size_t length;
 } pool_stacks[MOST_POOL_THREADS];
 
-// Below what a waiting thread of libgomp stands on.
-static void know_stack(int at) {
+// Below what a waiting thread of libgomp stands on: its few frames under `frame`, for which symbols are bound early.
+static void know_stack(int at, const char* frame) {
     pthread_attr_t about;
     void* low;
     size_t length;
     if (at >= MOST_POOL_THREADS || pthread_getattr_np(pthread_self(), &about)) return;
-    if (!pthread_attr_getstack(&about, &low, &length) && length > POOL_STACK_KEPT) {
-        pool_stacks[at].length = (length - POOL_STACK_KEPT) / PAGE * PAGE, pool_stacks[at].low = low;
+    if (!pthread_attr_getstack(&about, &low, &length) && frame - (char*)low > POOL_STACK_KEPT) {
+        pool_stacks[at].length = (frame - (char*)low - POOL_STACK_KEPT) / PAGE * PAGE, pool_stacks[at].low = low;
     }
     pthread_attr_destroy(&about);
 }
@@ -57,7 +57,7 @@ static void* in_pool(void* given) {
     static atomic_int count;
     const int slot = atomic_fetch_add(&count, 1);
     free(given);
-    know_stack(slot);
+    know_stack(slot, __builtin_frame_address(0));
     pthread_cleanup_push(leave_pool, (void*)(intptr_t)slot);
     result = it.body(it.argument);
     pthread_cleanup_pop(1);
