@@ -191,7 +191,7 @@ class Trial:
         """
         if can_prioritise():
             return statistics.median(min(gap for gap, _ in process) for process in self._gaps)
-        best = []
+        best: list[float] = []
         for found in zip(*self._gaps, strict=True):
             usual_s = statistics.median(call_s for _, call_s in found)
             best.append(max(gap + min(0.0, math.log2(usual_s / call_s)) for gap, call_s in found))
