@@ -56,7 +56,7 @@ class Trial:
         self._rows: dict[str, list[Block]] = {name: [] for name in stand.materials}
         self._hot: dict[str, tuple[Block, ...]] = {}
         self._cold: dict[str, tuple[Block, ...]] = {}
-        self._gaps: list[list[tuple[float, float]]] = []  # per process and workload: gap, seconds of a call
+        self._watched: list[list[Stopwatch]] = []  # per process and workload
 
     def run(
         self, measure: Callable[[Trial], Evaluation], *, unseen: bool = False, sanitized: bool = False,
@@ -111,7 +111,7 @@ class Trial:
                     break
             doubted = not pruned and max(self._ratios()) > _NOBODY_CHEATS_LOG2
             suspect = self._disagreement(watches) if doubted else ""
-            self.compare_briefs(sides["candidate"] for sides in watches.values())
+            self.remember(sides["candidate"] for sides in watches.values())
         if doubted and not suspect:
             suspect = self.skipped()
         if suspect:
@@ -132,7 +132,7 @@ class Trial:
                 for _ in range(blocks):
                     self._block(watches, process)
                 suspect = self._disagreement(watches) if process == doubted else ""
-                self.compare_briefs(sides["candidate"] for sides in watches.values())
+                self.remember(sides["candidate"] for sides in watches.values())
             if suspect:
                 return self.verdict(Status.TIMING_SUSPECT, suspect)
         suspect = self.skipped()
@@ -163,39 +163,39 @@ class Trial:
         watch.calibrate()
         return watch
 
-    def compare_briefs(self, watches: Iterable[Stopwatch]) -> None:
-        """Keeps the gaps of one more process's stopwatches, one per workload, for `skipped`."""
-        self._gaps.append([(watch.gap(), watch.call_s) for watch in watches])
+    def remember(self, watches: Iterable[Stopwatch]) -> None:
+        """Keeps the stopwatches of one more process, one per workload, for `skipped`."""
+        self._watched.append(list(watches))
 
     def skipped(self) -> str:
         """Why a kernel is taken to skip calls or to keep answers; empty when it does not.
 
         In one process noise can look like it, or hide it: up to nine fresh ones count.
         """
-        while self._gap() < -BRIEF_LOG2 and len(self._gaps) < _GAP_PROCESSES:
+        while self._gap() < -BRIEF_LOG2 and len(self._watched) < _GAP_PROCESSES:
             with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
                 watches = [self.watch(stack, name) for name in self._built]
                 for watch in watches:
                     watch.batch_ms()
-                self.compare_briefs(watches)
+                self.remember(watches)
         if self._gap() >= -BRIEF_LOG2:
             return ""
         times = 2 ** -self._gap()
         return f"a call takes {times:.2g} times as long where every output is checked and nothing can have been kept"
 
     def _gap(self) -> float:
-        """The median over the processes of the worst gap of any workload.
+        """The gap of the worst workload, in the median of the processes.
 
-        Without real-time priority, threads that share a core at first take tens of milliseconds to part: there the
-        process counts in which nothing came between, as long as its calls are as fast as the processes' median.
+        Without real-time priority, threads that share a core at first take tens of milliseconds to part: of three
+        processes the one with the least gap counts then, and calls take what they take in the median of all.
         """
-        if can_prioritise():
-            return statistics.median(min(gap for gap, _ in process) for process in self._gaps)
-        best: list[float] = []
-        for found in zip(*self._gaps, strict=True):
-            usual_s = statistics.median(call_s for _, call_s in found)
-            best.append(max(gap + min(0.0, math.log2(usual_s / call_s)) for gap, call_s in found))
-        return min(best)
+        ahead = can_prioritise()
+        worst = math.inf
+        for watches in zip(*self._watched, strict=True):
+            usual_s = statistics.median(watch.call_s for watch in watches)
+            gaps = sorted(watch.gap(None if ahead else usual_s) for watch in watches)
+            worst = min(worst, statistics.median(gaps) if ahead else gaps[-1 - (len(gaps) - 1) // 3])
+        return worst
 
     def verdict(self, status: Status, reason: str = "") -> Evaluation:
         """The evaluation as it stands; timings go with the statuses that carry them."""
