@@ -88,7 +88,7 @@ class Stopwatch:
         return self._call_s
 
     def take_brief(self) -> None:
-        """Takes the brief batches for `gap`.
+        """Takes the brief batches for `gaps`.
 
         To be the first thing that is asked of a process: what it has seen it may know, wherever it keeps it.
         """
@@ -152,16 +152,15 @@ class Stopwatch:
                 return True
         return False
 
-    def gap(self, call_s: float | None = None) -> float:
-        """log2 of the latest time per call (or `call_s`) over that in a brief batch; well below 0, calls were skipped.
+    def gaps(self, call_s: float | None = None) -> list[float]:
+        """log2 of the latest time per call (or `call_s`) over each brief batch's; well below 0, calls were skipped.
 
-        The worse of the brief batches that `take_brief` took: the first met nothing that it had seen, the
-        second the caches that the first had warmed. What waking threads and writing to so many places cost
+        Of the brief batches that `take_brief` took the first met nothing that it had seen, the second, where there
+        is one, the caches that the first had warmed. What waking threads and writing to so many places cost
         is taken off, and 0 is returned where that may be all there is: so a kernel of microseconds, or one
-        that does little but write, is not suspected, and not seen through either. 0 too where none was taken.
+        that does little but write, is not suspected, and not seen through either.
         """
-        usual_s = call_s or self._call_s
-        return min((self._gap_of(usual_s, *found) for found in self._briefs), default=0.0)
+        return [self._gap_of(call_s or self._call_s, *found) for found in self._briefs]
 
     def _gap_of(self, call_s: float, calls: int, seconds: float, written: int) -> float:
         scattered_s = written / _SCATTERED_BYTES_PER_S if calls > 2 else 0.0

@@ -184,17 +184,18 @@ class Trial:
         return f"a call takes {times:.2g} times as long where every output is checked and nothing can have been kept"
 
     def _gap(self) -> float:
-        """The gap of the worst workload, in the median of the processes.
+        """The gap of the worst brief batch of the worst workload, in the median of the processes.
 
         Without real-time priority, threads that share a core at first take tens of milliseconds to part: of three
         processes the one with the least gap counts then, and calls take what they take in the median of all.
         """
         ahead = can_prioritise()
-        worst = math.inf
+        worst = 0.0
         for watches in zip(*self._watched, strict=True):
             usual_s = statistics.median(watch.call_s for watch in watches)
-            gaps = sorted(watch.gap(None if ahead else usual_s) for watch in watches)
-            worst = min(worst, statistics.median(gaps) if ahead else gaps[-1 - (len(gaps) - 1) // 3])
+            for found in zip(*(watch.gaps(None if ahead else usual_s) for watch in watches), strict=True):
+                gaps = sorted(found)
+                worst = min(worst, statistics.median(gaps) if ahead else gaps[-1 - (len(gaps) - 1) // 3])
         return worst
 
     def verdict(self, status: Status, reason: str = "") -> Evaluation:

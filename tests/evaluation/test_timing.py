@@ -119,7 +119,28 @@ def test_the_gap_compares_brief_batches_with_long_ones(long_s: float, gap: float
     watch = Stopwatch(Simulated(lambda n: n * long_s, brief=brief), np.random.default_rng(0))
     watch.take_brief()
     watch.calibrate()
-    assert watch.gap() == pytest.approx(gap)
+    assert watch.gaps() == pytest.approx([gap, gap])
+
+
+@pytest.mark.parametrize(
+    ("again_s", "taken", "gap"), [([9e-4], 1, 0.0), ([9e-3, 8e-3, 9e-4], 3, 0.0), ([9e-3] * 3, 3, -1.0)]
+)
+def test_a_disturbed_second_brief_batch_is_taken_again(again_s: list[float], taken: int, gap: float) -> None:
+    """100 µs a call in long batches."""
+    asked = []
+
+    class Disturbed(Simulated):
+        def brief(self, *, again: bool = False) -> tuple[int, float, int]:
+            asked.append(again)
+            return (8, again_s[len(asked) - 2] if again else 1e-3, 0)
+
+    watch = Stopwatch(Disturbed(lambda n: n * 1e-4), np.random.default_rng(0))
+    watch.take_brief()
+    watch.calibrate()
+    assert asked == [False] + [True] * taken
+    first, second = watch.gaps()
+    assert first == 0.0
+    assert second <= gap
 
 
 def test_what_writing_to_cold_memory_may_cost_is_no_gap() -> None:
@@ -128,7 +149,7 @@ def test_what_writing_to_cold_memory_may_cost_is_no_gap() -> None:
     watch = Stopwatch(Simulated(lambda n: n * 25e-6, brief=brief), np.random.default_rng(0))
     watch.take_brief()
     watch.calibrate()
-    assert watch.gap() == 0.0
+    assert set(watch.gaps()) <= {0.0}
 
 
 def test_the_ring_covers_eight_times_the_cache() -> None:
@@ -188,4 +209,4 @@ def test_a_brief_batch_lost_in_noise_says_nothing(brief: tuple[int, float, int] 
     watch = Stopwatch(Simulated(lambda n: n * 1e-6, brief=brief), np.random.default_rng(0))
     watch.take_brief()
     watch.calibrate()
-    assert watch.gap() == 0.0
+    assert set(watch.gaps()) <= {0.0}
