@@ -30,7 +30,7 @@ _HOPELESS_LOG2 = 2.0  # so far below what it must beat, one block is enough, or 
 _NOBODY_CHEATS_LOG2 = -1.0  # a kernel that takes twice the baseline's time is not doubted
 _TRIAL_TIMING_S = 2.0
 _SHORT_S = 0.05
-_GAP_PROCESSES = 9
+_GAP_PROCESSES = {True: 9, False: 15}  # with and without real-time priority
 Watches = dict[str, dict[str, Stopwatch]]
 """Per workload, the stopwatches of ``candidate`` and of the sides that it is timed beside."""
 
@@ -170,9 +170,9 @@ class Trial:
     def skipped(self) -> str:
         """Why a kernel is taken to skip calls or to keep answers; empty when it does not.
 
-        In one process noise can look like it, or hide it: up to nine fresh ones count.
+        In one process noise can look like it, or hide it: several fresh ones count.
         """
-        while self._gap() < -BRIEF_LOG2 and len(self._watched) < _GAP_PROCESSES:
+        while self._gap() < -BRIEF_LOG2 and len(self._watched) < _GAP_PROCESSES[can_prioritise()]:
             with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
                 watches = [self.watch(stack, name) for name in self._built]
                 for watch in watches:
@@ -186,8 +186,8 @@ class Trial:
     def _gap(self) -> float:
         """The gap of the worst brief batch of the worst workload, in the median of the processes.
 
-        Without real-time priority, threads that share a core at first take tens of milliseconds to part: of three
-        processes the one with the least gap counts then, and calls take what they take in the median of all.
+        Without real-time priority, threads that share a core at first take tens of milliseconds to part: one
+        process in three, or three of all, are enough then, and calls take what they take in the median of all.
         """
         ahead = can_prioritise()
         worst = 0.0
@@ -195,7 +195,7 @@ class Trial:
             usual_s = statistics.median(watch.call_s for watch in watches)
             for found in zip(*(watch.gaps(None if ahead else usual_s) for watch in watches), strict=True):
                 gaps = sorted(found)
-                worst = min(worst, statistics.median(gaps) if ahead else gaps[-1 - (len(gaps) - 1) // 3])
+                worst = min(worst, statistics.median(gaps) if ahead else gaps[-1 - min(2, (len(gaps) - 1) // 3)])
         return worst
 
     def verdict(self, status: Status, reason: str = "") -> Evaluation:
