@@ -130,9 +130,9 @@ class SampledBatches:
         start = self._first
         samples = [Samples(written, self._rng) for written in outputs]
         if not again:  # in a command of its own: a large workspace takes as long to wipe as a call
-            self._runner.run(0, 0, fill=int(self._rng.integers(1, 256)), timeout_s=self._limit_s)
             for inputs in ring if sum(one.total_bytes for one in ring) <= _LAST_CACHE_BYTES else ():
                 inputs.touch(_LINE)
+            self._runner.run(0, 0, fill=int(self._rng.integers(1, 256)), timeout_s=self._limit_s)
         seconds = self._runner.run(calls, start, buffers=calls, timeout_s=(5 + calls) * self._limit_s)
         for at, sample in enumerate(samples):
             self._check(sample, (start + at) % sets)

@@ -258,6 +258,7 @@ int main(int argc, char** argv) {
             if (!command.span || (uint64_t)command.base + command.span > head.n_sets) fail(HARNESS, "no such input set");
             if (!command.buffers || command.buffers > head.n_buffers) fail(HARNESS, "no such output buffer");
             if (command.fill < 256 && base.ws_bytes) memset(base.ws, (int)command.fill, base.ws_bytes);
+            if (command.fill < 256 && !command.n) wake_pool();
             // What is asked for lies masked while the kernel runs.
             command.n ^= pad->n, command.start ^= pad->start, command.span ^= pad->span, command.base ^= pad->base;
             for (volatile uint32_t left = pad->op ^ command.n ^ pad->n; (left ^ pad->op) && !code; done++) {

@@ -10,7 +10,7 @@
 #include "runner_memory.h"
 #include "sandbox.h"
 
-enum { MOST_POOL_THREADS = 1024, POOL_STACK_KEPT = 4 << 10 };
+enum { MOST_POOL_THREADS = 1024, POOL_STACK_KEPT = 4 << 10, WAKING_REGIONS = 4, WAKING_PAUSES = 3000 };
 
 static int tasks_fd = -1;  // /proc/self/task: its link count follows the number of threads
 static atomic_int pool_threads;
@@ -37,6 +37,16 @@ static void know_stack(int at, const char* frame) {
 static void wipe_pool_stacks(void) {
     for (int i = 0; i < MOST_POOL_THREADS; i++) {
         if (pool_stacks[i].low) madvise(pool_stacks[i].low, pool_stacks[i].length, MADV_DONTNEED);
+    }
+}
+
+// Threads that have slept wake on a core that is somebody else's, and without real-time priority take tens of
+// milliseconds to part: the pool's do so here, in a command that is not timed.
+static void wake_pool(void) {
+    const int all = 1 + atomic_load(&pool_threads);
+    for (int region = 0; region < WAKING_REGIONS && all > 1; region++) {
+#pragma omp parallel num_threads(all)
+        for (int i = 0; i < WAKING_PAUSES; i++) _mm_pause();
     }
 }
 
