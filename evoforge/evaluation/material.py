@@ -30,6 +30,7 @@ _POOL_BYTES = 1 << 30
 _RING_BYTES = 768 << 20
 _SPARE_BYTES = 32 << 20
 _SEEDS = 1 << 31
+_TIES = "integers"  # of 17 values
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,8 @@ def draw_extremes(
     """A set of each of `EXTREMES` that this task can bear, for would-be elites; drawn once and kept.
 
     Infinite inputs come only where the task declares a policy for NaN and ±Inf in its outputs; the other
-    extremes must leave them finite. As many are drawn as 1 GiB has room for beside the pool.
+    extremes must leave them finite. Where outputs are integers a set of small integers comes first: which of
+    equal values an index names shows in their ties. As many are drawn as 1 GiB has room for beside the pool.
 
     Raises:
         WorkerError: the reference process died.
@@ -236,7 +238,9 @@ def draw_extremes(
         room = max(_POOL_BYTES // max(_set_bytes(material), 1) - len(material.pool), 0)
         floating = any(spec.is_float for spec in material.signature.inputs)
         declared = tolerance.nonfinite != "unspecified"
-        families = [one for one in EXTREMES if one != "infinite" or declared][:room] if floating else []
+        indices = any(not spec.is_float for spec in material.signature.outputs)
+        ties = [_TIES] if indices and all(known.family != _TIES for known in material.pool) else []
+        families = [*ties, *(one for one in EXTREMES if one != "infinite" or declared)][:room] if floating else []
         drawn = [_bearable(worker, material, tolerance, rng, family) for family in families]
         material.extremes = tuple(known for known in drawn if known is not None)
     return material.extremes

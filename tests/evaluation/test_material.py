@@ -17,12 +17,15 @@ from evoforge.evaluation.worker import ReferenceWorker
 TASK = """\
 import torch
 MODE = "relu"
-WORKLOADS = [{"name": "relu"}, {"name": "ratio", "MODE": "ratio"}, {"name": "whole", "MODE": "whole"}]
+WORKLOADS = [{"name": "relu"}, {"name": "ratio", "MODE": "ratio"}, {"name": "whole", "MODE": "whole"},
+             {"name": "place", "MODE": "place"}]
 
 
 def Model(x):
     if MODE == "ratio":
         return x * ((x * x) * (x * x)) / ((x * x) * (x * x))
+    if MODE == "place":
+        return x.argmax(-1)
     return torch.relu(x) if MODE == "relu" else x + 1
 
 
@@ -74,4 +77,14 @@ def test_extremes_that_the_task_itself_cannot_bear_are_dropped(worker: Reference
 def test_integers_have_no_extremes(worker: ReferenceWorker) -> None:
     material = material_of(worker, "whole")
     assert draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(1)) == ()
+    material.close()
+
+
+def test_an_index_is_judged_where_values_are_equal(worker: ReferenceWorker) -> None:
+    material = material_of(worker, "place")
+    sets = draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))
+    ties = next(known for known in sets if known.family == "integers")
+    inputs = ties.inputs.array(0)
+    assert (ties.reference.y64.array(0) == inputs.argmax(-1)).all(), "the first of them"
+    assert (inputs == inputs.max(-1, keepdims=True)).sum(-1).max() > 1
     material.close()
