@@ -5,13 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from functools import wraps
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from evoforge.core import Signature, Task, TensorSpec
-from evoforge.errors import TaskError, UnsupportedError, UsageError, WorkerError
+from evoforge.errors import EvoforgeError, TaskError, UnsupportedError, UsageError, WorkerError
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.wire import MAX_FDS
 from evoforge.evaluation.worker_process import WorkerProcess
@@ -19,6 +20,8 @@ from evoforge.evaluation.worker_process import WorkerProcess
 __all__ = ["EXTREMES", "FAMILIES", "BaselineWorker", "Precision", "Reference", "ReferenceWorker"]
 
 Precision = Literal["fp32", "bf16"]
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 FAMILIES = ("given", "normal", "uniform", "wide", "rows", "integers")
 """``given`` is get_inputs() under the seed; the others replace its floating values only: standard
@@ -78,6 +81,24 @@ class _Worker:
         self._process.close()
 
 
+Worker = TypeVar("Worker", bound=_Worker)
+
+
+def _decoded(method: Callable[Concatenate[Worker, Given], Found]) -> Callable[Concatenate[Worker, Given], Found]:
+    """A method that ends the process where its answer cannot be what it should be: task code can forge one."""
+
+    @wraps(method)
+    def decoded(self: Worker, /, *args: Given.args, **kwargs: Given.kwargs) -> Found:
+        try:
+            return method(self, *args, **kwargs)
+        except EvoforgeError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError):
+            raise self._process.failure(f"broke its protocol in {method.__name__}") from None
+
+    return decoded
+
+
 class ReferenceWorker(_Worker):
     """Runs the reference: shapes, inputs, fp64 outputs and their sensitivity.
 
@@ -99,6 +120,7 @@ class ReferenceWorker(_Worker):
         )
         self._signatures: dict[str, Signature] = {}
 
+    @_decoded
     def describe(self) -> dict[str, Signature]:
         """The signature of every workload, from running the model once.
 
@@ -112,6 +134,7 @@ class ReferenceWorker(_Worker):
             self._signatures = {name: Signature.from_json(data) for name, data in answer["signatures"].items()}
         return dict(self._signatures)
 
+    @_decoded
     def analyse(self, function: str, workload: str) -> Any:
         """What ``module:function`` returns in the child for (eval-mode module, list of example inputs)."""
         answer, _ = self._process.call(
@@ -119,6 +142,7 @@ class ReferenceWorker(_Worker):
         )
         return answer["value"]
 
+    @_decoded
     def constants(self, workload: str, weights: int | None = None) -> SharedTensors:
         """Parameters, then buffers: cst0 …; the caller closes it."""
         answer, fds = self._process.call(
@@ -126,6 +150,7 @@ class ReferenceWorker(_Worker):
         )
         return _shared(answer["specs"][0], fds[0])
 
+    @_decoded
     def inputs(self, workload: str, seed: int, family: str = "given") -> SharedTensors:
         """One input set of a family (`FAMILIES`, `EXTREMES`); equal seeds give equal sets. The caller closes it."""
         if family not in FAMILIES + EXTREMES:
@@ -135,6 +160,7 @@ class ReferenceWorker(_Worker):
         )
         return _shared(answer["specs"][0], fds[0])
 
+    @_decoded
     def reference(self, workload: str, inputs: SharedTensors, weights: int | None = None) -> Reference:
         """The fp64 outputs for `inputs`, their sensitivity and the fp32 reference's error.
 
@@ -147,6 +173,7 @@ class ReferenceWorker(_Worker):
         y64, d = (_shared(specs, fd) for specs, fd in zip(answer["specs"], fds, strict=True))
         return Reference(y64, d, tuple(answer["ref_error"]))
 
+    @_decoded
     def outputs(
         self, workload: str, inputs: SharedTensors, precision: Precision = "fp32", weights: int | None = None
     ) -> SharedTensors:

@@ -147,7 +147,7 @@ class WorkerProcess:
                 self._socket.settimeout(self.timeout_s)
                 wire.send(self._socket, {"op": op, **fields}, fds)
             except TimeoutError:
-                raise self._failure(f"did not take a request within {self.timeout_s:g} s ({what})") from None
+                raise self.failure(f"did not take a request within {self.timeout_s:g} s ({what})") from None
             except OSError:
                 raise self._died(what) from None
             self.pending.append(what)
@@ -168,8 +168,8 @@ class WorkerProcess:
                 try:
                     self._socket.settimeout(self.timeout_s)
                     message, fds = wire.receive(self._socket)
-                    if not isinstance(message, dict):
-                        raise ValueError(f"expected an answer, got {type(message).__name__}")
+                    if not _is_answer(message):
+                        raise ValueError
                 except (EOFError, OSError, ValueError, RecursionError):  # task code has the socket, too
                     raise self._died(self.pending[0] if self.pending else "waiting") from None
                 if "stage" in message:
@@ -177,6 +177,8 @@ class WorkerProcess:
                     if time.monotonic() < deadline:
                         continue
                     return None
+                if not self.pending:
+                    raise self.failure("broke its protocol: it answered what nobody asked")
                 self.pending.popleft()
                 if "error" in message:
                     raise _rebuilt(message["error"])
@@ -192,7 +194,7 @@ class WorkerProcess:
                 found = self.collect(self.timeout_s)
                 if found is None:
                     stage = f", at: {self._stage}" if self._stage != what else ""
-                    raise self._failure(f"did not finish {what} within {self.timeout_s:g} s{stage}")
+                    raise self.failure(f"did not finish {what} within {self.timeout_s:g} s{stage}")
                 answer = found
             return answer
 
@@ -243,11 +245,12 @@ class WorkerProcess:
         try:
             code = self._process.wait(5.0)
         except subprocess.TimeoutExpired:
-            return self._failure(f"broke its protocol while {what}")
+            return self.failure(f"broke its protocol while {what}")
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-        return self._failure(f"died while {what} ({how}{_HINTS.get(-code, '')})")
+        return self.failure(f"died while {what} ({how}{_HINTS.get(-code, '')})")
 
-    def _failure(self, what: str) -> WorkerError:
+    def failure(self, what: str) -> WorkerError:
+        """Kills the child for `what` it did, and says so with the last lines that it printed."""
         self.close()
         printed = b"".join(self._tail).decode(errors="replace").splitlines()
         lines = [line.strip() for line in printed if line.strip() and not any(part in line for part in _NOISE)]
@@ -256,9 +259,18 @@ class WorkerProcess:
         return WorkerError(self._dead)
 
 
+def _is_answer(message: Any) -> bool:
+    """Whether it is an object, with an error of two texts if any."""
+    if not isinstance(message, dict):
+        return False
+    error = message.get("error", {"type": "", "message": ""})
+    return isinstance(error, dict) and all(isinstance(error.get(key), str) for key in ("type", "message"))
+
+
 def _rebuilt(error: Mapping[str, str]) -> EvoforgeError:
     kind = getattr(errors, error["type"], WorkerError)
-    return kind(error["message"]) if issubclass(kind, EvoforgeError) else WorkerError(error["message"])
+    known = isinstance(kind, type) and issubclass(kind, EvoforgeError)
+    return kind(error["message"]) if known else WorkerError(error["message"])
 
 
 def _drain(printed: int, tail: collections.deque[bytes]) -> None:

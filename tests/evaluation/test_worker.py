@@ -378,12 +378,25 @@ def test_a_task_that_writes_to_its_inputs_is_told_so_and_changes_nothing(odd_tas
     np.testing.assert_array_equal(kept.array(0), before)
 
 
-@pytest.mark.parametrize("said", ['"[" * 100_000', "'[1]'", "'null'", "'nothing'"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        '"[" * 100_000',
+        "'[1]'",
+        "'null'",
+        "'nothing'",
+        "'{}'",
+        """'{"error": 1}'""",
+        """'{"error": {"type": "os"}}'""",
+        """'{"error": {"type": "__name__", "message": "x"}}'""",
+        """'{"signatures": {"default": 3}}'""",
+    ],
+)
 def test_a_task_that_answers_in_place_of_its_worker_only_loses_it(tmp_path: Path, said: str) -> None:
     text = f"import os, struct\nsaid = ({said}).encode()\nos.write(3, struct.pack('<I', len(said)) + said)\n" + SCALE
     with (
         ReferenceWorker(task_of(tmp_path, "liar", text)) as worker,
-        pytest.raises(WorkerError, match=r"broke its protocol|died"),
+        pytest.raises(WorkerError, match=r"broke its protocol|died|^x$"),
     ):
         worker.describe()
 
