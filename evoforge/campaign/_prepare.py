@@ -46,7 +46,7 @@ class Ground:
         space = _space(
             json.dumps(setup.to_json()["graphs"]), target.l1_bytes, target.l2_bytes, target.vector_bytes, target.threads
         )
-        return cls(space, _reachable(space) if reachable is None else frozenset(reachable))
+        return cls(space, space.reachable() if reachable is None else frozenset(reachable))
 
     def first_kernel(self, seed: int, meta_prompt: str) -> Candidate:
         """A plain schedule of the task: something that works, to be beaten."""
@@ -64,11 +64,6 @@ def _space(graphs: str, l1_bytes: int, l2_bytes: int, vector_bytes: int, threads
         [from_json(graph) for graph in json.loads(graphs).values()],
         l1_bytes=l1_bytes, l2_bytes=l2_bytes, vector_bytes=vector_bytes, threads=threads,
     )  # fmt: skip
-
-
-@functools.lru_cache(maxsize=4)
-def _reachable(space: ScheduleSpace) -> frozenset[Cell]:
-    return space.reachable(np.random.default_rng(0))
 
 
 def prepare(

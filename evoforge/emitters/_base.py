@@ -63,7 +63,7 @@ class Space(Protocol):
     def implied_cell(self, genome: Genome, params: Params | None = None) -> Cell:
         """The cell that the decisions imply, before anything is built."""
 
-    def reachable(self, rng: np.random.Generator) -> frozenset[Cell]:
+    def reachable(self) -> frozenset[Cell]:
         """Every cell that some genome implies."""
 
     def render(self, genome: Genome) -> str:

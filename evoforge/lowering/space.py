@@ -7,8 +7,10 @@ out, so the empty genome is the plain schedule. Strategies weigh choices by ``ge
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ __all__ = ["Genome", "ScheduleSpace"]
 
 Genome = dict[str, Any]
 
+_FEW = 4
 _AXES = ("tiling", "memory", "fusion")
 _LIKELY = {
     "vector": (0.85, 0.15), "unroll": (0.4, 0.6), "tile": (0.5, 0.25, 0.15, 0.1), "rows": (0.75, 0.25),
@@ -169,30 +172,38 @@ class ScheduleSpace:
             genome = self._walk(cell, genome, rng, strategy)
             if self.implied_cell(genome) == cell:
                 return genome
+            if cell in self._survey:
+                return self._like(genome, cell, rng)
             start = self._draw(rng, strategy) if attempt % 2 else self.default(rng)
         return None
 
-    def reachable(self, rng: np.random.Generator) -> frozenset[Cell]:
-        """The implied cells of constructed and of random genomes."""
-        strategy = Strategy()
-        found: set[Cell] = set()
+    def reachable(self) -> frozenset[Cell]:
+        """The implied cells of constructed and of random genomes, always the same ones."""
+        return frozenset(self._survey)
+
+    @cached_property
+    def _survey(self) -> dict[Cell, list[Genome]]:
+        """The genomes met on the way to every cell that constructed and random ones reach."""
+        strategy, rng = Strategy(), np.random.default_rng(0)
+        found: dict[Cell, list[Genome]] = {}
+
+        def note(genome: Genome) -> None:
+            cell = found.setdefault(self.implied_cell(genome), [])
+            if genome not in cell:
+                cell.append(genome)
+
         for _ in range(40):
-            found.add(self.implied_cell(self._draw(rng, strategy)))
-        for tiling in range(4):
-            for memory in range(4):
-                for fusion in range(4):
-                    cell = (tiling, memory, fusion)
-                    if cell not in found:
-                        genome = self._built_for(cell, self.default(rng), rng, strategy)
-                        found.add(self.implied_cell(genome))
+            note(self._draw(rng, strategy))
+        for cell in itertools.product(range(4), repeat=3):
+            if cell not in found:
+                note(self._built_for(cell, self.default(rng), rng, strategy))
         levels = [sorted({cell[axis] for cell in found}) for axis in range(3)]
-        missing = [(t, m, f) for t in levels[0] for m in levels[1] for f in levels[2] if (t, m, f) not in found]
-        for cell in missing:
-            genome = self._walk(
-                cell, self._built_for(cell, self._draw(rng, strategy), rng, strategy), rng, strategy, 12
-            )
-            found.add(self.implied_cell(genome))
-        return frozenset(found)
+        for tiling, memory, fusion in itertools.product(*levels):
+            cell = (tiling, memory, fusion)
+            if cell not in found:
+                start = self._built_for(cell, self._draw(rng, strategy), rng, strategy)
+                note(self._walk(cell, start, rng, strategy))
+        return found
 
     # what a genome becomes
 
@@ -356,8 +367,17 @@ class ScheduleSpace:
         node = next((n for n in self._domain(()).nodes if n.name == key.partition(":")[2]), None)
         return node is not None and any(self._domain(()).tensors[o].kind == "out" for o in node.outputs if o)
 
+    def _like(self, genome: Genome, cell: Cell, rng: np.random.Generator) -> Genome:
+        """One of the genomes of `cell` in the survey that differ from `genome` in the fewest genes."""
+
+        def differences(one: Genome) -> int:
+            return sum(one.get(key) != genome.get(key) for key in self._genes)
+
+        near = sorted(self._survey[cell], key=differences)[:_FEW]
+        return dict(near[int(rng.integers(len(near)))])
+
     def _walk(
-        self, cell: Cell, genome: Genome, rng: np.random.Generator, strategy: Strategy, steps: int = 40
+        self, cell: Cell, genome: Genome, rng: np.random.Generator, strategy: Strategy, steps: int = 12
     ) -> Genome:
         """Changes one gene at a time for as long as that brings the implied cell closer, or not away."""
 

@@ -103,7 +103,7 @@ static double bandwidth(int mix, char* memory, int64_t bytes, int threads, doubl
         {
             char* mine = memory + (int64_t)omp_get_thread_num() * (bytes / threads / 4096 * 4096);
             vec *a = (vec*)mine, *b = (vec*)(mine + share), *c = (vec*)(mine + 2 * share), *d = (vec*)(mine + 3 * share);
-            pass(mix, a, b, c, d, share / WIDTH);
+            if (!attempt) pass(mix, a, b, c, d, share / WIDTH);
 #pragma omp barrier
 #pragma omp master
             began = now();
@@ -120,6 +120,7 @@ static double bandwidth(int mix, char* memory, int64_t bytes, int threads, doubl
         double rate = (double)share * ARRAYS[mix] * threads * repeats / took;
         if (took >= 0.5 * seconds && rate > best) best = rate;
         if (took < 0.5 * seconds) repeats = (int)(repeats * (took > 0 ? seconds / took : 64)) + 1;
+        if (took > 4 * seconds && attempt) break;  // larger than the caches: the other rounds look again
     }
     return best;
 }

@@ -90,7 +90,7 @@ def elite_at(space: ToySpace) -> Callable[..., tuple[Elite, Candidate]]:
 def view_of(space: ToySpace, elite_at: Callable[..., tuple[Elite, Candidate]]) -> Callable[..., SearchView]:
     def make(objectives: Mapping[Cell, float], **more: Any) -> SearchView:
         elites = {cell: elite_at(cell, value) for cell, value in objectives.items()}
-        more.setdefault("reachable", space.reachable(np.random.default_rng(0)))
+        more.setdefault("reachable", space.reachable())
         return SearchView(space=space, elites=elites, **more)
 
     return make

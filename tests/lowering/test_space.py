@@ -97,23 +97,17 @@ def test_stress_makes_cells_more_likely(add_norm: ScheduleSpace) -> None:
 
 def test_aiming_hits_every_reachable_cell(add_norm: ScheduleSpace) -> None:
     rng = np.random.default_rng(5)
-    cells = add_norm.reachable(rng)
+    cells = add_norm.reachable()
     assert len(cells) >= 48 and all(len({cell[axis] for cell in cells}) == 4 for axis in range(3))
-    missed = []
     for cell in sorted(cells):
         genome = add_norm.aim(cell, rng, PLAIN)
-        if genome is None:
-            missed.append(cell)
-        else:
-            assert add_norm.implied_cell(genome) == cell
-    assert len(missed) <= len(cells) // 20
+        assert genome is not None and add_norm.implied_cell(genome) == cell
 
 
 def test_reachable_depends_on_the_task() -> None:
-    rng = np.random.default_rng(6)
-    mean = space_of(nn.MSELoss(), [(512, 512), (512, 512)]).reachable(rng)
+    mean = space_of(nn.MSELoss(), [(512, 512), (512, 512)]).reachable()
     assert max(cell[1] for cell in mean) == 2  # one number is written: nothing to stream
-    norm = space_of(nn.LayerNorm(512), [(512, 512)]).reachable(rng)
+    norm = space_of(nn.LayerNorm(512), [(512, 512)]).reachable()
     assert {cell[2] for cell in norm} <= {2, 3}  # no tensor-sized intermediate to materialise
 
 
