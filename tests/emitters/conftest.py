@@ -50,7 +50,7 @@ class ToySpace:
     def implied_cell(self, genome: Mapping[str, Any], params: Mapping[str, int] | None = None) -> Cell:
         return (genome["tiling"], genome["memory"], genome["fusion"])
 
-    def reachable(self, rng: np.random.Generator) -> frozenset[Cell]:
+    def reachable(self) -> frozenset[Cell]:
         return frozenset(itertools.product(range(4), range(4), range(3)))
 
     def render(self, genome: Mapping[str, Any]) -> str:
