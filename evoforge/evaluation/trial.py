@@ -187,7 +187,7 @@ class Trial:
         """The gap of the worst brief batch of the worst workload, in the median of the processes.
 
         Without real-time priority, threads that share a core at first take tens of milliseconds to part: one
-        process in three, or three of all, are enough then, and calls take what they take in the median of all.
+        process in three is enough then, and calls take what they take in the median of all.
         """
         ahead = can_prioritise()
         worst = 0.0
@@ -195,7 +195,7 @@ class Trial:
             usual_s = statistics.median(watch.call_s for watch in watches)
             for found in zip(*(watch.gaps(None if ahead else usual_s) for watch in watches), strict=True):
                 gaps = sorted(found)
-                worst = min(worst, statistics.median(gaps) if ahead else gaps[-1 - min(2, (len(gaps) - 1) // 3)])
+                worst = min(worst, statistics.median(gaps) if ahead else gaps[-1 - (len(gaps) - 1) // 3])
         return worst
 
     def verdict(self, status: Status, reason: str = "") -> Evaluation:
