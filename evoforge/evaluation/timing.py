@@ -25,6 +25,7 @@ __all__ = [
     "BRIEF_LOG2",
     "Batches",
     "Stopwatch",
+    "agreed_gap",
     "cold_size",
     "paired_block",
     "ring_size",
@@ -182,6 +183,21 @@ class Stopwatch:
         """Seconds of n calls. T₀ may have been taken in a bad moment: it never takes all of them away."""
         spent = self._side.batch(n, n * self._call_s)
         return max(spent - self._overhead_s, _NET_FLOOR * spent, 1e-9)
+
+
+def agreed_gap(watches: Sequence[Stopwatch], *, parting: bool) -> float:
+    """The gap of the worst brief batch, in the median of the fresh processes that were watched.
+
+    Args:
+        parting: threads that share a core at first take long to part, so that most brief batches may be disturbed.
+            One process in three is enough then. Which one, who cheats could choose: a call takes what it takes in
+            the median of all.
+    """
+    usual_s = statistics.median(watch.call_s for watch in watches)
+    worst = 0.0
+    for gaps in zip(*(watch.gaps(usual_s if parting else None) for watch in watches), strict=True):
+        worst = min(worst, sorted(gaps)[-1 - (len(gaps) - 1) // 3] if parting else statistics.median(gaps))
+    return worst
 
 
 def paired_block(sides: Mapping[str, Stopwatch], rng: np.random.Generator) -> dict[str, float]:

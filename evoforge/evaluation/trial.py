@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from typing import Any
 
 from evoforge.core import Block, Candidate, Evaluation, Kind, Params, Status, WorkloadTiming
@@ -20,7 +22,7 @@ from evoforge.evaluation.runner import KernelFault
 from evoforge.evaluation.sandbox import weakest
 from evoforge.evaluation.sanitize import sanitize
 from evoforge.evaluation.stand import Stand, build_all, describe
-from evoforge.evaluation.timing import BRIEF_LOG2, Batches, Stopwatch, paired_block, significantly_below
+from evoforge.evaluation.timing import BRIEF_LOG2, Batches, Stopwatch, agreed_gap, paired_block, significantly_below
 from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput, verify
 
 __all__ = ["Trial"]
@@ -30,7 +32,9 @@ _HOPELESS_LOG2 = 2.0  # so far below what it must beat, one block is enough, or 
 _NOBODY_CHEATS_LOG2 = -1.0  # a kernel that takes twice the baseline's time is not doubted
 _TRIAL_TIMING_S = 2.0
 _SHORT_S = 0.05
-_GAP_PROCESSES = {True: 9, False: 15}  # with and without real-time priority
+_GAP_PROCESSES = 9
+_PARTING_PROCESSES = 15
+_STARTS_THREADS = re.compile(rb"GOMP_|pthread_create|thrd_create|_M_start_thread")  # OpenMP, POSIX, C11, std::thread
 Watches = dict[str, dict[str, Stopwatch]]
 """Per workload, the stopwatches of ``candidate`` and of the sides that it is timed beside."""
 
@@ -172,7 +176,8 @@ class Trial:
 
         In one process noise can look like it, or hide it: several fresh ones count.
         """
-        while self._gap() < -BRIEF_LOG2 and len(self._watched) < _GAP_PROCESSES[can_prioritise()]:
+        most = _PARTING_PROCESSES if self._parting else _GAP_PROCESSES
+        while self._gap() < -BRIEF_LOG2 and len(self._watched) < most:
             with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
                 watches = [self.watch(stack, name) for name in self._built]
                 for watch in watches:
@@ -184,19 +189,14 @@ class Trial:
         return f"a call takes {times:.2g} times as long where every output is checked and nothing can have been kept"
 
     def _gap(self) -> float:
-        """The gap of the worst brief batch of the worst workload, in the median of the processes.
+        """The worst workload's."""
+        return min(agreed_gap(watches, parting=self._parting) for watches in zip(*self._watched, strict=True))
 
-        Without real-time priority, threads that share a core at first take tens of milliseconds to part: one
-        process in three is enough then, and calls take what they take in the median of all.
-        """
-        ahead = can_prioritise()
-        worst = 0.0
-        for watches in zip(*self._watched, strict=True):
-            usual_s = statistics.median(watch.call_s for watch in watches)
-            for found in zip(*(watch.gaps(None if ahead else usual_s) for watch in watches), strict=True):
-                gaps = sorted(found)
-                worst = min(worst, statistics.median(gaps) if ahead else gaps[-1 - (len(gaps) - 1) // 3])
-        return worst
+    @cached_property
+    def _parting(self) -> bool:
+        """Whether the kernel starts threads and these get no priority."""
+        paths = [built.object_path for built in self._built.values()]
+        return not can_prioritise() and any(path and _STARTS_THREADS.search(path.read_bytes()) for path in paths)
 
     def verdict(self, status: Status, reason: str = "") -> Evaluation:
         """The evaluation as it stands; timings go with the statuses that carry them."""

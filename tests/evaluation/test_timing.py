@@ -9,6 +9,7 @@ import pytest
 from evoforge.core import Signature, TensorSpec
 from evoforge.evaluation.timing import (
     Stopwatch,
+    agreed_gap,
     cold_size,
     paired_block,
     ring_size,
@@ -141,6 +142,34 @@ def test_a_disturbed_second_brief_batch_is_taken_again(again_s: list[float], tak
     first, second = watch.gaps()
     assert first == 0.0
     assert second <= gap
+
+
+def watched(call_s: float, brief_s: float) -> Stopwatch:
+    """One process: seconds of a call in long batches and in a brief one of 8."""
+    watch = Stopwatch(Simulated(lambda n: n * call_s, brief=(8, 8 * brief_s + 350e-6, 0)), np.random.default_rng(0))
+    watch.take_brief()
+    watch.calibrate()
+    return watch
+
+
+QUIET, DISTURBED, CHEAT = (1e-3, 1e-3), (1e-3, 4e-3), (0.25e-3, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("processes", "parting", "gap"),
+    [
+        ([QUIET] * 5 + [DISTURBED] * 4, False, 0.0),
+        ([QUIET] * 4 + [DISTURBED] * 5, False, -2.0),
+        ([QUIET] * 5 + [DISTURBED] * 10, True, 0.0),
+        ([QUIET] * 4 + [DISTURBED] * 11, True, -2.0),
+        ([CHEAT], True, -2.0),
+        ([QUIET] * 7 + [CHEAT] * 8, True, -2.0),
+    ],
+)
+def test_skipped_calls_show_in_most_processes(processes: list[tuple[float, float]], parting: bool, gap: float) -> None:
+    """Who behaves in half of the processes is still held to the time that the others make believe."""
+    found = agreed_gap([watched(*one) for one in processes], parting=parting)
+    assert found == pytest.approx(gap, abs=0.01)
 
 
 def test_what_writing_to_cold_memory_may_cost_is_no_gap() -> None:
