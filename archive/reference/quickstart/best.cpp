@@ -1,6 +1,10 @@
 // Computes add, pow, mean, rsqrt, mul.
-// Schedule: unroll many, during last, math reciprocal, placement:add row, stream:out1 stream, stream:out0 stream.
-// evoforge: param UNROLL = 4 in {2, 4, 8}
+// Schedule: tile 2, rows block, omp dynamic, placement:add row, stream:out1 stream, placement:pow_1 row,
+//    stream:out0 stream.
+// evoforge: param ROW_BLOCK = 8 in {2, 4, 8, 16, 32, 64}
+// evoforge: param TILE2 = 512 in {32, 64, 128, 256, 512, 1024, 2048}
+// evoforge: param TILE = 128 in {32, 64, 128, 256, 512, 1024, 2048}
+// evoforge: require TILE2 > TILE
 #include "evoforge.h"
 
 int64_t evo_workspace(const evo_call* call) {
@@ -9,8 +13,7 @@ int64_t evo_workspace(const evo_call* call) {
 
 int evo_run(const evo_call* call) {
     const int64_t rows = EVO_SIZE(in0, 0), cols = EVO_SIZE(in0, 1);
-    const bool whole = cols % (UNROLL * evo::lanes) == 0;
-    const bool aligned = cols % evo::lanes == 0;
+    const bool whole = cols % evo::lanes == 0;
     const float* in0 = EVO_IN(float, 0);
     const float* in1 = EVO_IN(float, 1);
     const float* cst0 = EVO_CST(float, 0);
@@ -20,33 +23,34 @@ int evo_run(const evo_call* call) {
     float* add_rows = space.take<float>(call->threads * (EVO_SIZE(in0, 1)));  // one row of aten.add.Tensor per thread
 
     // Rows: mean_sum, out1, add; then out0.
-    #pragma omp parallel for num_threads(call->threads) schedule(static)
-    for (int64_t row = 0; row < rows; ++row) {
-        float* add_row = add_rows + evo::omp_get_thread_num() * (EVO_SIZE(in0, 1));
-        evo::total<evo::vec> mean_sum_acc[UNROLL];
-        for (int64_t col = 0; col < cols; col += UNROLL * evo::lanes)
-            #pragma GCC unroll 8
-            for (int64_t u = 0; u < UNROLL; ++u) {
-                const int64_t at = col + u * evo::lanes, n = evo::part(cols - at, whole);
-                const evo::vec add = evo::load(in0 + row * cols + at, n) + evo::load(in1 + row * cols + at, n);
-                evo::stream(out1 + row * cols + at, add, n, aligned);
-                evo::store(add_row + at, add, n);
-                const evo::vec pow_1 = add * add;
-                mean_sum_acc[u].push(pow_1, n);
-            }
-        const auto mean_sum = evo::across(mean_sum_acc).value;
+    #pragma omp parallel for num_threads(call->threads) schedule(dynamic)
+    for (int64_t row_block = 0; row_block < rows; row_block += ROW_BLOCK)
+        for (int64_t row = row_block; row < evo::min(row_block + ROW_BLOCK, rows); ++row) {
+            float* add_row = add_rows + evo::omp_get_thread_num() * (EVO_SIZE(in0, 1));
+            evo::total<evo::vec> mean_sum_acc;
+            for (int64_t panel = 0; panel < cols; panel += TILE2)
+                for (int64_t tile = panel; tile < evo::min(panel + TILE2, cols); tile += TILE)
+                    for (int64_t col = tile; col < evo::min(tile + TILE, cols); col += evo::lanes) {
+                        const int64_t n = evo::part(cols - col, whole);
+                        const evo::vec add = evo::load(in0 + row * cols + col, n) + evo::load(in1 + row * cols + col, n);
+                        evo::stream(out1 + row * cols + col, add, n, whole);
+                        evo::store(add_row + col, add, n);
+                        const evo::vec pow_1 = add * add;
+                        mean_sum_acc.push(pow_1, n);
+                    }
+            const auto mean_sum = evo::across(mean_sum_acc).value;
 
-        const float mean = mean_sum / 4096.0f;
-        const float add_1 = mean + 1e-06f;
-        const float rsqrt = evo::rsqrt(add_1);
-        for (int64_t col = 0; col < cols; col += UNROLL * evo::lanes)
-            #pragma GCC unroll 8
-            for (int64_t u = 0; u < UNROLL; ++u) {
-                const int64_t at = col + u * evo::lanes, n = evo::part(cols - at, whole);
-                const evo::vec mul = evo::load(add_row + at, n) * rsqrt;
-                const evo::vec store_out0 = mul * evo::load(cst0 + at, n);
-                evo::stream(out0 + row * cols + at, store_out0, n, aligned);
-            }
-    }
+            const float mean = mean_sum / 4096.0f;
+            const float add_1 = mean + 1e-06f;
+            const float rsqrt = evo::rsqrt(add_1);
+            for (int64_t panel = 0; panel < cols; panel += TILE2)
+                for (int64_t tile = panel; tile < evo::min(panel + TILE2, cols); tile += TILE)
+                    for (int64_t col = tile; col < evo::min(tile + TILE, cols); col += evo::lanes) {
+                        const int64_t n = evo::part(cols - col, whole);
+                        const evo::vec mul = evo::load(add_row + col, n) * rsqrt;
+                        const evo::vec store_out0 = mul * evo::load(cst0 + col, n);
+                        evo::stream(out0 + row * cols + col, store_out0, n, whole);
+                    }
+        }
     return 0;
 }
