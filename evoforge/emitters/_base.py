@@ -57,6 +57,9 @@ class Space(Protocol):
     def cross(self, a: Genome, b: Genome, rng: np.random.Generator, strategy: Strategy) -> Genome:
         """Decisions of both parents, mixed."""
 
+    def climb(self, genome: Genome, score: Callable[[Genome], float], rng: np.random.Generator) -> Genome:
+        """`genome` with every decision as `score` likes it best, beside the others."""
+
     def aim(self, cell: Cell, rng: np.random.Generator, strategy: Strategy, near: Genome | None) -> Genome | None:
         """A genome that implies `cell`, taking what it can from `near`; None if none was found."""
 

@@ -1,4 +1,4 @@
-"""One elite, changed in a few decisions."""
+"""One elite, changed in a few decisions; once decisions have a score, often in all that it is sure of."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from evoforge.emitters._base import Draft, Outcome, Proposal, SearchView, evolva
 from evoforge.emitters.selection import Selection
 
 __all__ = ["MutateEmitter"]
+
+_CLIMBING = 0.5  # share of ranked drafts that take over everything else that has paid so far
 
 
 class MutateEmitter:
@@ -35,7 +37,10 @@ class MutateEmitter:
             cell, hoped = chosen
             genome = view.elites[cell][1].genome
             assert genome is not None
-            yield Draft(view.space.mutate(genome, rng, meta_prompt.strategy), (cell,), hoped)
+            genome = view.space.mutate(genome, rng, meta_prompt.strategy)
+            if view.score is not None and rng.random() < _CLIMBING:
+                genome = view.space.climb(genome, view.score, rng)
+            yield Draft(genome, (cell,), hoped)
 
     def tell(self, outcome: Outcome) -> None:
         self._selection.tell(outcome)

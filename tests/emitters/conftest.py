@@ -42,6 +42,14 @@ class ToySpace:
     ) -> Mapping[str, Any]:
         return {key: (a if rng.random() < 0.5 else b)[key] for key in a}
 
+    def climb(
+        self, genome: Mapping[str, Any], score: Callable[[Mapping[str, Any]], float], rng: np.random.Generator
+    ) -> Mapping[str, Any]:
+        values = {"tiling": range(4), "memory": range(4), "fusion": range(3)}
+        for key, levels in values.items():
+            genome = max(({**genome, key: level} for level in levels), key=score)
+        return genome
+
     def aim(
         self, cell: Cell, rng: np.random.Generator, strategy: Strategy, near: Mapping[str, Any] | None
     ) -> Mapping[str, Any] | None:

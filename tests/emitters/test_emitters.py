@@ -128,6 +128,17 @@ def test_mutate_stays_near_its_parent(view_of: Any, prompt: Any, space: Any) -> 
         assert sum(abs(a - b) for a, b in zip(cell, proposal.parent_cells[0], strict=True)) <= 1
 
 
+def test_with_a_score_mutations_take_over_what_has_paid(view_of: Any, prompt: Any) -> None:
+    def score(genome: Any) -> float:
+        return float((genome["memory"] == 3) + (genome["fusion"] == 2))
+
+    rng, one = np.random.default_rng(0), MutateEmitter(Selection())
+    scored = dataclasses.replace(view_of(FILLED), score=score)
+    plain, climbed = ([one.ask(view, prompt, rng) for _ in range(20)] for view in (view_of(FILLED), scored))
+    assert sum(score(proposal.candidate.genome) == 2 for proposal in plain if proposal) <= 10
+    assert sum(score(proposal.candidate.genome) == 2 for proposal in climbed if proposal) >= 18
+
+
 def test_cross_takes_two_elites_of_different_cells_and_nothing_else(view_of: Any, prompt: Any) -> None:
     rng, one, view = np.random.default_rng(0), CrossEmitter(Selection()), view_of(FILLED)
     for _ in range(30):

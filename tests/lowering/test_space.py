@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,21 @@ def test_mutation_and_crossing_give_other_kernels(add_norm: ScheduleSpace) -> No
         assert add_norm.render(mutant) != add_norm.render(a)
         assert add_norm.render(child) not in (add_norm.render(a), add_norm.render(b))
         assert all(mutant[key] in genes[key] for key in mutant) and all(child[key] in genes[key] for key in child)
+
+
+def test_climbing_ends_where_no_single_decision_is_better(add_norm: ScheduleSpace) -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(5):
+        worth = {(key, value): rng.normal() for key, values in add_norm.genes().items() for value in values}
+
+        def score(genome: Mapping[str, Any], worth: Mapping[tuple[str, str], float] = worth) -> float:
+            return sum(worth[key, genome.get(key, values[0])] for key, values in add_norm.genes().items())
+
+        top = add_norm.climb(add_norm.sample(rng, PLAIN), score, rng)
+        assert top == add_norm.climb(top, score, rng)
+        assert all(
+            score({**top, key: value}) <= score(top) for key, values in add_norm.genes().items() for value in values
+        )
 
 
 def test_priors_weigh_decisions(add_norm: ScheduleSpace) -> None:
