@@ -23,6 +23,7 @@ from evoforge.evaluation.tasks import apply_overrides, tolerance_of
 from evoforge.evaluation.worker_precision import MatrixOperands, moved, rounded
 from evoforge.evaluation.worker_tensors import (
     TORCH_DTYPES,
+    OnCpu,
     add_change,
     drawn,
     finish_scale,
@@ -227,7 +228,7 @@ class WorkloadModel:
         sys.modules[module.__name__] = module
         self._stage(f"top level of the task file, workload {self._workload}")
         _seed_everything(self._seed)
-        with self.blamed("the task file's top level"):
+        with self.blamed("the task file's top level"), OnCpu():
             exec(compile(text, self._file, "exec"), module.__dict__)
         return module
 
@@ -236,12 +237,12 @@ class WorkloadModel:
         get_init = getattr(module, "get_init_inputs", None)
         self._stage(f"Model(*get_init_inputs()) of workload {self._workload}")
         _seed_everything(seed)
-        with self.blamed("get_init_inputs()"):
+        with self.blamed("get_init_inputs()"), OnCpu():
             arguments = get_init() if get_init is not None else []
         if not isinstance(arguments, list | tuple):
             raise self._refused(f"expected get_init_inputs() to return a list, got {type(arguments).__name__}")
         _seed_everything(seed)
-        with self.blamed("Model(*get_init_inputs())"):
+        with self.blamed("Model(*get_init_inputs())"), OnCpu():
             made = entry(*arguments) if isinstance(entry, type) else entry
         if not callable(made):
             raise self._refused(f"expected Model to be a torch.nn.Module or a function, got {type(made).__name__}")
@@ -253,7 +254,7 @@ class WorkloadModel:
             raise self._refused("expected a function get_inputs(), found none")
         self._stage(f"get_inputs() of workload {self._workload}")
         _seed_everything(seed)
-        with self.blamed("get_inputs()"):
+        with self.blamed("get_inputs()"), OnCpu():
             values = self._get_inputs()
         if isinstance(values, torch.Tensor):
             values = [values]

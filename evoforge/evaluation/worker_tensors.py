@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 
 from evoforge.core import TensorSpec
 from evoforge.errors import TaskError, UnsupportedError
@@ -16,7 +18,7 @@ from evoforge.evaluation.dtypes import DTYPE_NAMES
 from evoforge.evaluation.shared import SharedTensors
 
 __all__ = [
-    "TORCH_DTYPES", "add_change", "drawn", "fill", "finish_scale", "max_error", "perturb", "plain", "spec_of",
+    "TORCH_DTYPES", "OnCpu", "add_change", "drawn", "fill", "finish_scale", "max_error", "perturb", "plain", "spec_of",
     "tensors_of",
 ]  # fmt: skip
 
@@ -25,6 +27,33 @@ _BLOCK = 1 << 16  # elements: half a mebibyte of float64
 _OWN_SHARE = 32  # of the 512 d that are allowed: 16 times what single precision itself errs
 _DOUBLE_FLOOR = 2.0**-59  # 512 times it, 8 ulp of the largest element: what double precision cannot tell
 _SHORT = {dtype: short for short, dtype in TORCH_DTYPES.items()}
+
+
+class OnCpu(TorchFunctionMode):  # type: ignore[misc]
+    """While active, tensors that code makes on a GPU, or moves to one, stay on the CPU.
+
+    Task files written for a GPU say ``device="cuda"`` here and there; what is computed is the same.
+    """
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if function is torch.Tensor.cuda:
+            return args[0]
+        named = {name: _on_cpu(value) if name == "device" else value for name, value in (kwargs or {}).items()}
+        if function is torch.Tensor.to:
+            args = [args[0], *map(_on_cpu, args[1:])]
+        return function(*args, **named)
+
+
+def _on_cpu(device: Any) -> Any:
+    gpu = isinstance(device, int) and not isinstance(device, bool)
+    gpu |= isinstance(device, str | torch.device) and str(device).partition(":")[0] == "cuda"
+    return torch.device("cpu") if gpu else device
 
 
 def tensors_of(shared: SharedTensors) -> list[torch.Tensor]:

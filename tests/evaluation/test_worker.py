@@ -316,6 +316,42 @@ def test_every_process_of_a_campaign_has_the_same_weights(norm: Task, worker: Re
     assert [float(row[1]) for row in rows] == pytest.approx([sums[(2 + i) % 3] for i in range(7)])
 
 
+def test_what_a_task_puts_on_a_gpu_stays_here(tmp_path: Path) -> None:
+    (tmp_path / "gpu.py").write_text(
+        """\
+import torch
+from torch import nn
+
+SHIFT = torch.ones(4, device="cuda")
+
+
+class Model(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.linear = nn.Linear(8, 4, device=torch.device("cuda", 0)).cuda().to("cuda:0", torch.float32)
+        self.scale = scale
+
+    def forward(self, x, y):
+        return self.linear(x) * self.scale + SHIFT + y.float()
+
+
+def get_inputs():
+    return [torch.rand(3, 8, device="cuda"), torch.rand(3, 4).to(torch.half).cuda()]
+
+
+def get_init_inputs():
+    return [torch.full((4,), 2.0, device=0)]
+"""
+    )
+    with ReferenceWorker(load_task(str(tmp_path / "gpu.py")), seed=1) as worker:
+        signature = worker.describe()["default"]
+        assert [spec.dtype for spec in signature.inputs] == ["f32", "f16"]
+        inputs = worker.inputs("default", 1)
+        x, y = (inputs.array(at).astype(np.float64) for at in (0, 1))
+        weight, bias = (worker.constants("default").array(at).astype(np.float64) for at in (0, 1))
+        assert worker.reference("default", inputs).y64.array(0) == pytest.approx((x @ weight.T + bias) * 2 + 1 + y)
+
+
 @pytest.mark.parametrize(
     ("workload", "kind", "message"),
     [
