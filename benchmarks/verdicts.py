@@ -17,6 +17,7 @@ import collections
 import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -118,14 +119,22 @@ def _kernel(extra: int) -> Candidate:
 
 
 def _calibrated(judge: Judge, share: float) -> tuple[int, float]:
-    """How many extra iterations make the kernel slower by `share`, and by how much they did when measured."""
-    plain_ms = _latency_ms(judge, 0)
-    trial = 1000
-    while (slow_ms := _latency_ms(judge, trial)) < 2 * plain_ms:
-        trial *= 4
-    per_iteration = (slow_ms - plain_ms) / trial
-    extra = round(share * plain_ms / per_iteration)
-    return extra, _latency_ms(judge, extra) / plain_ms - 1
+    """How many extra iterations make the kernel slower by `share`, and by how much they did when measured.
+
+    A few iterations hide behind memory that is waited for: what many of them cost says too little.
+    """
+    plain_ms, extra = _latency_ms(judge, 0), 1000
+    while (slow_ms := _latency_ms(judge, extra)) < 2 * plain_ms:
+        extra *= 4
+    extra = round(share * plain_ms / (slow_ms - plain_ms) * extra)
+    for _ in range(2):
+        extra = round(extra * share / max(_slowdown(judge, extra), share / 4))
+    return extra, _slowdown(judge, extra)
+
+
+def _slowdown(judge: Judge, extra: int) -> float:
+    plain, slow = (_kernel(0), {}), (_kernel(extra), {})
+    return statistics.median(judge.compare(plain, slow).ratio for _ in range(5)) - 1
 
 
 def _latency_ms(judge: Judge, extra: int) -> float:

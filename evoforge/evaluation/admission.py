@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -121,8 +121,7 @@ def _workload_controls(
     with _Closing() as keep:
         inputs = keep(worker.inputs(workload, seed))
         reference = worker.reference(workload, inputs)
-        keep(reference.y64)
-        keep(reference.d)
+        keep(reference)
         right = keep(worker.outputs(workload, inputs))
         if not _repeats(right, keep(worker.outputs(workload, inputs))):
             # Its randomness would look like sensitivity, and the tolerance would swallow everything.
@@ -219,20 +218,27 @@ def _constant(spec: TensorSpec, y64: npt.NDArray[Any]) -> Any:
     return mean if spec.is_float else round(mean)
 
 
+class _Closes(Protocol):
+    def close(self) -> None: ...
+
+
+_Closable = TypeVar("_Closable", bound=_Closes)
+
+
 class _Closing:
     """Closes what was kept, whatever happens."""
 
     def __init__(self) -> None:
-        self._kept: list[SharedTensors] = []
+        self._kept: list[_Closes] = []
 
-    def __enter__(self) -> Callable[[SharedTensors], SharedTensors]:
+    def __enter__(self) -> Callable[[_Closable], _Closable]:
         return self._keep
 
     def __exit__(self, *exc: object) -> None:
         for shared in self._kept:
             shared.close()
 
-    def _keep(self, shared: SharedTensors) -> SharedTensors:
+    def _keep(self, shared: _Closable) -> _Closable:
         self._kept.append(shared)
         return shared
 

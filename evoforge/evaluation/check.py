@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -111,13 +111,39 @@ def check_outputs(
     With tolᵢ = factor·dᵢ + 2⁻¹²⁶ (+ 1 ulp of yᵢ for 16-bit outputs), at least 99.9% of the elements
     (99.99% of 16-bit ones) must be within tolᵢ and all within max(tolᵢ, 16·error of the fp32
     reference). NaN and ±Inf must stand where the reference has them (`nonfinite="match"`) or nowhere
-    (``forbid``). Integers and bools are exact. `earlier` are outputs to compare bits with on the way,
-    which spares a pass.
+    (``forbid``). Integers and bools are exact, but for indices that serve as well (`Reference.also`).
+    `earlier` are outputs to compare bits with on the way, which spares a pass.
     """
     pairs = _reference_arrays(outputs.specs, reference)
     values = [np.ascontiguousarray(array) for array in outputs.arrays()]
     before = [np.ascontiguousarray(array) for array in earlier.arrays()] if earlier else None
-    return _judge(outputs.specs, values, pairs, reference.ref_error, tolerance, before)
+    if not reference.also.specs:
+        return _judge(outputs.specs, values, pairs, reference.ref_error, tolerance, before)
+    found = _judge(outputs.specs, _settled(values, pairs, reference), pairs, reference.ref_error, tolerance, None)
+    steady = not before or all(y.tobytes() == old.tobytes() for y, old in zip(values, before, strict=True))
+    return replace(found, same=steady)
+
+
+def _settled(
+    values: Sequence[npt.NDArray[Any]], pairs: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any] | None]],
+    reference: Reference, places: Sequence[npt.NDArray[np.int64]] | None = None,
+) -> list[npt.NDArray[Any]]:  # fmt: skip
+    """The outputs, with the reference's index wherever there is one that serves as well (`Reference.also`).
+
+    `places` are the elements of each output that `values` and `pairs` hold; None: all, in order.
+    """
+    also = {tuple(row) for row in reference.also.array(0).tolist()}
+    settled = []
+    for at, (y, (y64, d)) in enumerate(zip(values, pairs, strict=True)):
+        wrong = np.flatnonzero(y != y64) if d is None else np.zeros(0, np.int64)
+        if 0 < wrong.size <= max(len(also), _SAMPLES):
+            elements = wrong if places is None else places[at][wrong]
+            got = y.reshape(-1)[wrong]
+            fine = [(at, e, v) in also for e, v in zip(elements.tolist(), got.tolist(), strict=True)]
+            y = y.copy()
+            y.reshape(-1)[wrong[fine]] = y64.reshape(-1)[wrong[fine]]
+        settled.append(y)
+    return settled
 
 
 def _reference_arrays(
@@ -279,6 +305,8 @@ class Samples:
             values.append(_gathered(self._outputs.address(index), kind, self._offsets[index]))
             y64 = _gathered(reference.y64.address(index), "<f8" if spec.is_float else "<i8", places)
             pairs.append((y64, _gathered(reference.d.address(floats), "<f4", places) if spec.is_float else None))
+        if reference.also.specs:
+            values = _settled(values, pairs, reference, self._places)
         found = _judge(specs, values, pairs, reference.ref_error, tolerance)
         if found.passed:
             return found

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
@@ -41,16 +41,18 @@ class Reference:
     `y64` has one contiguous tensor per output, f64 for floating outputs and i64 for integers and
     bools. `d` has one contiguous f32 tensor per *floating* output, under the output's name: the
     dᵢ of docs/tolerance.md, sᵢ + u·|yᵢ| or more (u = 2⁻²⁴; 2⁻⁵³ for f64 outputs). `ref_error` has per output
-    max |fp32 reference − y64| over the finite elements, 0 for integers.
+    max |fp32 reference − y64| over the finite elements, 0 for integers. `also` lists indices that serve as
+    well as those in y64 (`worker_picks`): one tensor (output, element, index) of shape (k, 3), or none.
     """
 
     y64: SharedTensors
     d: SharedTensors
     ref_error: tuple[float, ...]
+    also: SharedTensors = field(default_factory=lambda: SharedTensors([]))
 
     def close(self) -> None:
-        self.y64.close()
-        self.d.close()
+        for tensors in (self.y64, self.d, self.also):
+            tensors.close()
 
 
 class _Worker:
@@ -170,8 +172,10 @@ class ReferenceWorker(_Worker):
         what = f"running the fp64 reference of workload {workload}"
         with _lent([inputs]) as lent:
             answer, fds = self._process.call("reference", what, lent, workload=workload, weights=weights)
-        y64, d = (_shared(specs, fd) for specs, fd in zip(answer["specs"], fds, strict=True))
-        return Reference(y64, d, tuple(answer["ref_error"]))
+        y64, d, also = (_shared(specs, fd) for specs, fd in zip(answer["specs"], fds, strict=True))
+        if [spec.shape[1:] for spec in also.specs] not in ([], [(3,)]):
+            raise WorkerError(f"expected other indices of shape (k, 3) from a worker, got {also.specs}")
+        return Reference(y64, d, tuple(answer["ref_error"]), also)
 
     @_decoded
     def outputs(

@@ -154,13 +154,14 @@ class _Server:
         loaded = self._workload(workload, weights)
         shared = SharedTensors(loaded.signature.inputs, fds[0], writable=False)
         try:
-            y64, d, ref_error = loaded.reference(tensors_of(shared), self._task["seed"])
+            y64, d, ref_error, also = loaded.reference(tensors_of(shared), self._task["seed"])
         finally:
             shared.close()
         outputs = loaded.signature.outputs
         y_specs = [_contiguous(spec, "f64" if spec.is_float else "i64") for spec in outputs]
         d_specs = [_contiguous(spec, "f32") for spec in outputs if spec.is_float]
-        answer, out = _given(fill(y_specs, y64), fill(d_specs, d))
+        also_specs = [TensorSpec("also", tuple(also.shape), (3, 1), "i64")] if len(also) else []
+        answer, out = _given(fill(y_specs, y64), fill(d_specs, d), fill(also_specs, [also][: len(also_specs)]))
         return {**answer, "ref_error": ref_error}, out
 
     def _outputs(self, workload: str, precision: str, weights: int | None, fds: list[int]) -> Answer:

@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 from evoforge.core import Signature
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
 from evoforge.evaluation.tasks import apply_overrides, tolerance_of
+from evoforge.evaluation.worker_picks import Picks
 from evoforge.evaluation.worker_precision import MatrixOperands, moved, rounded
 from evoforge.evaluation.worker_tensors import (
     TORCH_DTYPES,
@@ -61,7 +62,8 @@ class WorkloadModel:
     ) -> None:
         self._path, self._root, self._workload, self._seed, self._stage = path, root, workload, seed, stage
         self._file = f"{path}[{workload}]"
-        self._tf32 = tolerance_of(source, path).precision == "tf32"
+        tolerance = tolerance_of(source, path)
+        self._tf32, self._factor = tolerance.precision == "tf32", tolerance.factor
         text = apply_overrides(source, overrides)
         # A file name of its own: torch.compile keys what it learns about shapes by it.
         linecache.cache[self._file] = (len(text), None, text.splitlines(keepends=True), self._file)
@@ -135,18 +137,20 @@ class WorkloadModel:
 
     def reference(
         self, tensors: Sequence[torch.Tensor], seed: int
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[float]]:
-        """(y64 per output, d per floating output, error of the fp32 reference per output)."""
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[float], torch.Tensor]:
+        """(y64 per output, d per floating output, error of the fp32 reference per output, other indices)."""
         specs = self.signature.outputs
         self._stage(f"fp64 reference of workload {self._workload}")
         doubles = [tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor for tensor in tensors]
         model = self._converted(torch.float64)
         # What is returned as it came must not move with the inputs.
         places = {tensor.untyped_storage().data_ptr() for tensor in doubles}
-        y64 = [
-            y.clone() if y.untyped_storage().data_ptr() in places else y.contiguous()
-            for y in self._double(model, doubles)
-        ]
+        with Picks() as picks:
+            y64 = [
+                y.clone() if y.untyped_storage().data_ptr() in places else y.contiguous()
+                for y in self._double(model, doubles)
+            ]
+        picks.settle(y64, places)
         u = 2.0**-53 if any(spec.dtype == "f64" for spec in specs) else 2.0**-24
         rng = np.random.default_rng(seed)
         floats = [at for at, spec in enumerate(specs) if spec.is_float]
@@ -155,8 +159,9 @@ class WorkloadModel:
             for double, tensor in zip(doubles, tensors, strict=True):
                 if tensor.is_floating_point():
                     perturb(double, tensor, u, rng)
-            with MatrixOperands(moved(rng)) if self._tf32 else contextlib.nullcontext():
+            with MatrixOperands(moved(rng)) if self._tf32 else contextlib.nullcontext(), Picks() as again:
                 other = self._double(model, doubles)
+            picks.add_change(again)
             for root, at in zip(roots, floats, strict=True):
                 add_change(root, other[at], y64[at])
             if u == 2.0**-24:
@@ -171,7 +176,8 @@ class WorkloadModel:
         errors = [
             max_error(result, y) if spec.is_float else 0.0 for result, y, spec in zip(single, y64, specs, strict=True)
         ]
-        return y64, roots, errors
+        also = picks.alternatives(runs=_PERTURBATIONS, factor=self._factor, u=u)
+        return y64, roots, errors, also
 
     def _add_own_error(
         self, roots: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]

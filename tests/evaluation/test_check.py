@@ -173,6 +173,25 @@ def test_several_outputs_find_their_own_references() -> None:
     assert "out2[4]" in check_outputs(outputs, reference, Tolerance()).reason
 
 
+def test_an_index_that_serves_as_well_is_right_and_any_other_wrong() -> None:
+    answers, written = (SharedTensors([dense("out0", (6,), "i64")]) for _ in range(2))
+    also = SharedTensors([dense("also", (2, 3), "i64")])
+    answers.array(0)[...] = [4, 0, 3, 2, 2, 1]
+    also.array(0)[...] = [(0, 2, 5), (0, 4, 0)]
+    reference = Reference(answers, SharedTensors([]), (0.0,), also)
+    outputs = written.array(0)
+    outputs[...] = [4, 0, 5, 2, 0, 1]
+    found = check_outputs(written, reference, Tolerance(), earlier=written)
+    assert found.passed and found.same
+    assert not check_outputs(written, reference, Tolerance(), earlier=answers).same
+    assert not check_outputs(written, reference_of(answers.array(0)), Tolerance()).passed
+    outputs[2] = 4
+    found = check_outputs(written, reference, Tolerance())
+    assert not found.passed and "out0[2] is 4, expected 3" in found.reason
+    outputs[...] = [5, 0, 3, 2, 2, 1]  # what serves for one element is wrong for another
+    assert not check_outputs(written, reference, Tolerance()).passed
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 9000), st.integers(0, 2**32), st.sampled_from(["f32", "f64", "f16"]), st.floats(0, 1e-3))
 def test_the_native_pass_agrees_with_numpy(size: int, seed: int, dtype: str, ref_error: float) -> None:

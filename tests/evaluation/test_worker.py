@@ -316,6 +316,44 @@ def test_every_process_of_a_campaign_has_the_same_weights(norm: Task, worker: Re
     assert [float(row[1]) for row in rows] == pytest.approx([sums[(2 + i) % 3] for i in range(7)])
 
 
+@pytest.mark.parametrize(
+    ("taken", "expected"),
+    [
+        ("(x * scale).argmax(-1)", {(0, 0, 2), (0, 2, 1)}),
+        ("torch.max(x * scale, dim=1)[1]", {(0, 0, 2), (0, 2, 1)}),
+        ("torch.argmin(-(x * scale).t(), dim=0)", {(0, 0, 2), (0, 2, 1)}),
+        ("(x * scale).argmax()", {(0, 0, 2)}),  # of all; 1.0 at place 0
+        ("x.argmax(-1)", set()),  # inputs as they came: exact
+        ("(x * scale).argmax(-1).int()", set()),
+    ],
+)
+def test_indices_of_computed_values_that_lie_close_serve_as_well(
+    tmp_path: Path, taken: str, expected: set[tuple[int, ...]]
+) -> None:
+    (tmp_path / "close.py").write_text(
+        f"""\
+import torch
+
+
+def Model(x, scale):
+    return {taken}
+
+
+def get_inputs():
+    return [torch.rand(3, 4), torch.ones(1)]
+"""
+    )
+    near = 1 - 2.0**-22
+    with ReferenceWorker(load_task(str(tmp_path / "close.py")), seed=1) as worker:
+        inputs = worker.inputs("default", 1)
+        # Close values, equal values (the first counts), close values behind; 1e-3 is not close.
+        inputs.array(0)[...] = [[1, 0.999, near, 0], [0.5, 0.5, 0.1, 0], [0.3, 0.7 * near, 0.2, 0.7]]
+        inputs.array(1)[...] = 1
+        reference = worker.reference("default", inputs)
+        found = {tuple(row) for array in reference.also.arrays() for row in array.tolist()}
+        assert found == expected
+
+
 def test_what_a_task_puts_on_a_gpu_stays_here(tmp_path: Path) -> None:
     (tmp_path / "gpu.py").write_text(
         """\
