@@ -158,6 +158,10 @@ class Campaign:
         else:
             reason = loop.run(self._seeds(ground, loop))
             loop.journey.finish()
+        for workload, families in (judge.dropped_families if judge else {}).items():
+            text = f"{workload}: not judged on inputs on which the task itself fails ({', '.join(families)})"
+            narrator.tell("notice", text=text)
+            self._keep(setup := setup.with_notice(text), reachable=cells)
         busy_s = judge.busy_seconds if judge else None
         return summarise(self, loop, setup, reason, narrator.elapsed_s, busy_s)
 

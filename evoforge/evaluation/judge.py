@@ -130,8 +130,8 @@ class Judge:
 
     @property
     def dropped_families(self) -> dict[str, tuple[str, ...]]:
-        """Per workload the input families on which the task itself fails."""
-        return {name: material.dropped for name, material in self._stand.materials.items()}
+        """Per workload the input families drawn so far on which the task itself fails, if any."""
+        return {name: material.dropped for name, material in self._stand.materials.items() if material.dropped}
 
     @property
     def busy_seconds(self) -> float:

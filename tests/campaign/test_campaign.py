@@ -76,6 +76,17 @@ def test_a_campaign_ends_with_what_was_asked_for(finished: tuple[str, Any, Recor
     json.dumps(result.to_json())
 
 
+def test_inputs_on_which_the_task_itself_fails_are_named(small_task: Path, tmp_path: Path) -> None:
+    text = small_task.read_text().replace("h = x + residual", "h = torch.sqrt(x) + residual")
+    (tmp_path / "roots.py").write_text(text.replace("torch.randn(M, N)", "torch.rand(M, N)") + NO_COMPILE)
+    recorder, url = Recorder(), f"sqlite:///{tmp_path}/roots.db"
+    result = Campaign.create(config(tmp_path / "roots.py", budget=Budget(evals=3)), url).run(recorder)
+    (notice,) = [text for text in result.notices if "itself fails" in text]
+    assert notice.startswith("default: ") and "normal" in notice
+    assert notice in status(result.campaign, url)["notices"]
+    assert notice in [event.data["text"] for event in recorder.events if event.kind == "notice"]
+
+
 def test_the_archive_is_the_fold_of_the_store(finished: tuple[str, Any, Recorder]) -> None:
     url, result, _ = finished
     with open_store(url) as store:
