@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select, text, update
+from sqlalchemy.exc import SQLAlchemyError
 
 from evoforge.core import Candidate, Cell, Evaluation, Kind, MetaPrompt, Params, Status, Target, Task
 from evoforge.errors import CampaignLockedError, StoreError
@@ -169,9 +170,14 @@ class SqlStore(SqlCalls, Store):
                 row = _statements.campaign_row(connection, name)
                 holder = Owner.from_text(row["lock_owner"]) if row["lock_owner"] else None
                 raise CampaignLockedError(_names.locked_message(name, holder))
-            yield
+            try:
+                yield
+            finally:
+                # A server notices late that a session has ended; said so, the lock is free at once.
+                with suppress(SQLAlchemyError):
+                    connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": key})
         finally:
-            connection.invalidate()  # the session, and its lock, must not go back to the pool
+            connection.invalidate()  # the session, and a lock that it may still hold, must not go back to the pool
             connection.close()
 
     # Outcomes

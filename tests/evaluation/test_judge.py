@@ -263,7 +263,8 @@ def test_dead_workers_are_a_harness_error_and_come_back(
     with Judge(load_task(str(path)), one_thread, seed=0) as fresh:
         fresh.open()
         for one in workers() - others:
-            one.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # one that was about to end anyway
+                one.kill()
         assert fresh.trial(candidate, {}, wanted_facts=False).status is Status.HARNESS_ERROR
         assert without_noise(lambda: fresh.trial(candidate, {}, wanted_facts=False)).status is Status.CORRECT
         assert fresh.confirm(candidate, {}, processes=1).status is Status.HARNESS_ERROR
