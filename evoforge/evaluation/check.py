@@ -132,14 +132,15 @@ def _settled(
 
     `places` are the elements of each output that `values` and `pairs` hold; None: all, in order.
     """
-    also = {tuple(row) for row in reference.also.array(0).tolist()}
+    also = reference.also.array(0)
     settled = []
     for at, (y, (y64, d)) in enumerate(zip(values, pairs, strict=True)):
         wrong = np.flatnonzero(y != y64) if d is None else np.zeros(0, np.int64)
         if 0 < wrong.size <= max(len(also), _SAMPLES):
             elements = wrong if places is None else places[at][wrong]
-            got = y.reshape(-1)[wrong]
-            fine = [(at, e, v) in also for e, v in zip(elements.tolist(), got.tolist(), strict=True)]
+            near = also[(also[:, 0] == at) & np.isin(also[:, 1], elements)]
+            known = {(element, index) for _, element, index in near.tolist()}
+            fine = [pair in known for pair in zip(elements.tolist(), y.reshape(-1)[wrong].tolist(), strict=True)]
             y = y.copy()
             y.reshape(-1)[wrong[fine]] = y64.reshape(-1)[wrong[fine]]
         settled.append(y)

@@ -145,7 +145,10 @@ class WorkloadModel:
         model = self._converted(torch.float64)
         # What is returned as it came must not move with the inputs.
         places = {tensor.untyped_storage().data_ptr() for tensor in doubles}
-        with Picks() as picks:
+        # Every maximum inside forward() would be kept; only those of indices matter.
+        indices = any(not spec.is_float for spec in specs)
+        picks = Picks()
+        with picks if indices else contextlib.nullcontext():
             y64 = [
                 y.clone() if y.untyped_storage().data_ptr() in places else y.contiguous()
                 for y in self._double(model, doubles)
@@ -159,7 +162,11 @@ class WorkloadModel:
             for double, tensor in zip(doubles, tensors, strict=True):
                 if tensor.is_floating_point():
                     perturb(double, tensor, u, rng)
-            with MatrixOperands(moved(rng)) if self._tf32 else contextlib.nullcontext(), Picks() as again:
+            again = Picks()
+            with (
+                MatrixOperands(moved(rng)) if self._tf32 else contextlib.nullcontext(),
+                again if indices else contextlib.nullcontext(),
+            ):
                 other = self._double(model, doubles)
             picks.add_change(again)
             for root, at in zip(roots, floats, strict=True):

@@ -20,14 +20,13 @@ class _Pick:
     chosen: torch.Tensor
     values: torch.Tensor
     dim: int | None
-    output: int = -1
     change2: torch.Tensor | None = None  # sum of squared changes of `values`
 
 
 class Picks(TorchFunctionMode):  # type: ignore[misc]
     """While active, notes every argmax, argmin, max and min over a dimension, with what it was taken of.
 
-    An index of the greatest of *computed* values is right if the value there is within the tolerance of
+    An index of the greatest of *computed* floating values is right if the value there is within the tolerance of
     the greatest one (EVALUATION, correctness 2): in single precision two values that lie close can
     change places. Of values that are inputs as they came the index is exact, as it is among equal
     values, of which the first counts.
@@ -36,6 +35,7 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self._made: list[_Pick] = []
+        self._outputs: dict[int, tuple[int, _Pick]] = {}  # place among the picks → (output, pick)
 
     def __torch_function__(
         self,
@@ -52,22 +52,24 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
             values = args[0] if args else named.get("input")
             dim = args[1] if len(args) > 1 else named.get("dim")
             if isinstance(chosen, torch.Tensor) and isinstance(values, torch.Tensor) and isinstance(dim, int | None):
-                self._made.append(_Pick(chosen, values, dim))
+                self._made += [_Pick(chosen, values, dim)] if values.is_floating_point() else []
         return result
 
     def settle(self, outputs: Sequence[torch.Tensor], inputs: Set[int]) -> None:
         """Forgets what is no output, or was taken of storages at these addresses: forward's inputs."""
-        for pick in self._made:
+        for place, pick in enumerate(self._made):
             for at, output in enumerate(outputs):
                 same = pick.chosen.data_ptr() == output.data_ptr() and pick.chosen.numel() == output.numel()
                 if same and pick.chosen.is_contiguous() and pick.values.untyped_storage().data_ptr() not in inputs:
-                    pick.output = at
+                    self._outputs[place] = (at, pick)
+        self._made.clear()
 
     def add_change(self, other: Picks) -> None:
         """Takes note of what the same picks were made of in a perturbed run."""
-        for pick, moved in zip(self._made, other._made, strict=False):
-            if pick.output >= 0 and pick.values.shape == moved.values.shape:
-                change2 = (moved.values.double() - pick.values.double()).square_()
+        for place, (_, pick) in self._outputs.items():
+            moved = other._made[place].values if place < len(other._made) else pick.values[:0]
+            if pick.values.shape == moved.shape:
+                change2 = (moved.double() - pick.values.double()).square_()
                 pick.change2 = change2 if pick.change2 is None else pick.change2.add_(change2)
 
     def alternatives(self, *, runs: int, factor: float, u: float) -> torch.Tensor:
@@ -78,10 +80,10 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
             factor, u: of the tolerance, factor · (rms change + u·|value|).
         """
         rows = []
-        for pick in self._made:
+        for at, pick in self._outputs.values():
             if pick.change2 is not None:
                 found = _close(pick, pick.change2, runs, factor, u)
-                rows += [torch.nn.functional.pad(found, (1, 0), value=pick.output)] if len(found) <= _MOST else []
+                rows += [torch.nn.functional.pad(found, (1, 0), value=at)] if len(found) <= _MOST else []
         return torch.cat(rows) if rows else torch.zeros((0, 3), dtype=torch.int64)
 
 

@@ -44,16 +44,19 @@ class OnCpu(TorchFunctionMode):  # type: ignore[misc]
     ) -> Any:
         if function is torch.Tensor.cuda:
             return args[0]
-        named = {name: _on_cpu(value) if name == "device" else value for name, value in (kwargs or {}).items()}
-        if function is torch.Tensor.to:
-            args = [args[0], *map(_on_cpu, args[1:])]
+        # No device is the default one, which may be none at all (meta); what is moved stays where it is.
+        moves = function is torch.Tensor.to
+        home = args[0].device if moves else None
+        named = {name: home if name == "device" and _is_gpu(value) else value for name, value in (kwargs or {}).items()}
+        if moves:
+            args = [args[0], *(home if _is_gpu(value) else value for value in args[1:])]
         return function(*args, **named)
 
 
-def _on_cpu(device: Any) -> Any:
-    gpu = isinstance(device, int) and not isinstance(device, bool)
-    gpu |= isinstance(device, str | torch.device) and str(device).partition(":")[0] == "cuda"
-    return torch.device("cpu") if gpu else device
+def _is_gpu(device: Any) -> bool:
+    if isinstance(device, int):
+        return not isinstance(device, bool)
+    return isinstance(device, str | torch.device) and str(device).partition(":")[0] == "cuda"
 
 
 def tensors_of(shared: SharedTensors) -> list[torch.Tensor]:

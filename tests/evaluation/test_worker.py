@@ -324,6 +324,7 @@ def test_every_process_of_a_campaign_has_the_same_weights(norm: Task, worker: Re
         ("torch.argmin(-(x * scale).t(), dim=0)", {(0, 0, 2), (0, 2, 1)}),
         ("(x * scale).argmax()", {(0, 0, 2)}),  # of all; 1.0 at place 0
         ("x.argmax(-1)", set()),  # inputs as they came: exact
+        ("(x * 1e7).round().long().argmax(-1)", set()),  # integers: exact
         ("(x * scale).argmax(-1).int()", set()),
     ],
 )
