@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evoforge.core import Target
+from evoforge.evaluation.spawn import family
 from evoforge.evaluation.targets import device_lock
 
 __all__ = ["can_prioritise", "measuring", "prioritise"]
@@ -33,15 +34,11 @@ def can_prioritise() -> bool:
 
 
 def prioritise(pid: int) -> None:
-    """Puts every thread of a process that is measured, and of what it started, ahead of others; heirs inherit it.
-
-    What runs is a descendant: the process that is known only waits for the one in a namespace of its own.
-    """
+    """Puts every thread of a process that is measured, and of what it started, ahead of others; heirs inherit it."""
     with contextlib.suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            os.sched_setscheduler(int(thread.name), os.SCHED_FIFO, os.sched_param(_MEASURED))
-            for child in (thread / "children").read_text().split():
-                prioritise(int(child))
+        for one in family(pid):
+            for thread in Path(f"/proc/{one}/task").iterdir():
+                os.sched_setscheduler(int(thread.name), os.SCHED_FIFO, os.sched_param(_MEASURED))
 
 
 @contextlib.contextmanager

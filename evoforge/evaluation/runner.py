@@ -27,7 +27,7 @@ from evoforge.errors import WorkerError
 from evoforge.evaluation.build import native_program
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.shared import SharedTensors
-from evoforge.evaluation.spawn import kill_group, signal_group, spawn
+from evoforge.evaluation.spawn import kill_group, processor_seconds, signal_group, spawn
 from evoforge.evaluation.targets import pinned_cpus
 
 __all__ = ["LEVELS", "KernelFault", "Runner", "RunnerInfo", "runner_program"]
@@ -154,6 +154,11 @@ class Runner:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def busy_s(self) -> float:
+        """Processor time that the system has booked on all of its threads so far."""
+        return processor_seconds(self.pid)
 
     def run(
         self, n: int, start: int, *, base: int = 0, span: int | None = None, buffer: int = 0, buffers: int = 2,

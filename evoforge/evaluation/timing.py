@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from evoforge.core import Signature
 __all__ = [
     "BRIEF_LOG2",
     "Batches",
+    "Brief",
     "Stopwatch",
     "agreed_gap",
     "cold_size",
@@ -55,18 +56,31 @@ _COLD_SETS = 1024
 _COLD_TENSORS = 8192  # a process may have 65530 mappings, and a tensor takes three
 
 
+class Brief(NamedTuple):
+    """A batch in which every call has inputs and outputs of its own.
+
+    `seconds` is what passed, `written` counts bytes, `busy_s` is the processor time that the system booked on all
+    threads meanwhile. A kernel has worked no longer than either: the rest is the system's.
+    """
+
+    calls: int
+    seconds: float
+    written: int
+    busy_s: float = math.inf
+
+
 class Batches(Protocol):
     """Something that runs n calls and says how many seconds that took, by the judge's clock.
 
-    `most` is the most calls that it takes at once. `brief` is (calls, seconds, bytes written) of a batch in
-    which every call has inputs and outputs of its own, all of them checked, and finds scratch memory
-    wiped; or the same once more (`again`). None where there is no such thing.
+    `most` is the most calls that it takes at once. `brief` takes a batch in which every call has inputs and outputs
+    of its own, all of them checked, and finds scratch memory wiped; or the same once more (`again`). None
+    where there is no such thing.
     """
 
     @property
     def most(self) -> int: ...
 
-    def brief(self, *, again: bool = False) -> tuple[int, float, int] | None: ...
+    def brief(self, *, again: bool = False) -> Brief | None: ...
 
     def batch(self, n: int, expected_s: float) -> float: ...
 
@@ -81,7 +95,7 @@ class Stopwatch:
         self._rng = rng
         self._overhead_s = 0.0
         self._call_s = 0.0
-        self._briefs: list[tuple[int, float, int]] = []
+        self._briefs: list[Brief] = []
 
     @property
     def call_s(self) -> float:
@@ -98,19 +112,19 @@ class Stopwatch:
             return
         self._briefs = [first]
         if again := list(self._briefs_again(first)):
-            self._briefs.append(min(again, key=lambda found: found[1]))
+            self._briefs.append(min(again, key=_worked_s))
 
-    def _briefs_again(self, first: tuple[int, float, int]) -> Iterator[tuple[int, float, int]]:
+    def _briefs_again(self, first: Brief) -> Iterator[Brief]:
         """Up to three, until one takes no longer than the first: nothing came between that one.
 
         None of two calls on large tensors: they find no cache warm the second time either.
         """
-        for _ in range(_AGAIN_TRIES if first[0] > 2 else 0):
+        for _ in range(_AGAIN_TRIES if first.calls > 2 else 0):
             again = self._side.brief(again=True)
             if again is None:
                 return
             yield again
-            if again[1] <= first[1]:
+            if _worked_s(again) <= _worked_s(first):
                 return
 
     def calibrate(self) -> None:
@@ -161,15 +175,18 @@ class Stopwatch:
         is taken off, and 0 is returned where that may be all there is: so a kernel of microseconds, or one
         that does little but write, is not suspected, and not seen through either.
         """
-        return [self._gap_of(call_s or self._call_s, *found) for found in self._briefs]
+        return [self._gap_of(call_s or self._call_s, found) for found in self._briefs]
 
-    def _gap_of(self, call_s: float, calls: int, seconds: float, written: int) -> float:
-        scattered_s = written / _SCATTERED_BYTES_PER_S if calls > 2 else 0.0
-        spent = seconds - self._overhead_s - _WAKE_S
-        more = (spent - call_s * calls) - (_COLD_CALL_S * calls + 2 * scattered_s if calls > 2 else 0.0)
-        if more <= 0 or spent - scattered_s < _TOO_BRIEF_S:
+    def _gap_of(self, call_s: float, brief: Brief) -> float:
+        several = brief.calls > 2
+        scattered_s = brief.written / _SCATTERED_BYTES_PER_S if several else 0.0
+        # Less than half of what long batches say is no work left out, but a clock that ticks too seldom.
+        busy_s = brief.busy_s if brief.busy_s >= call_s * brief.calls / 2 else math.inf
+        spent = min(brief.seconds - self._overhead_s, busy_s) - _WAKE_S
+        allowed_s = _COLD_CALL_S * brief.calls + 2 * scattered_s if several else 0.0
+        if spent - call_s * brief.calls <= allowed_s or spent - scattered_s < _TOO_BRIEF_S:
             return 0.0
-        return math.log2(call_s * calls / (spent - scattered_s))
+        return math.log2(call_s * brief.calls / (spent - scattered_s))
 
     @property
     def _most(self) -> int:
@@ -183,6 +200,10 @@ class Stopwatch:
         """Seconds of n calls. T₀ may have been taken in a bad moment: it never takes all of them away."""
         spent = self._side.batch(n, n * self._call_s)
         return max(spent - self._overhead_s, _NET_FLOOR * spent, 1e-9)
+
+
+def _worked_s(brief: Brief) -> float:
+    return min(brief.seconds, brief.busy_s)
 
 
 def agreed_gap(watches: Sequence[Stopwatch], *, parting: bool) -> float:

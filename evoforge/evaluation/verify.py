@@ -13,6 +13,7 @@ from evoforge.evaluation.check import Check, Samples, check_outputs, damaged_sla
 from evoforge.evaluation.material import Known, Material
 from evoforge.evaluation.runner import KernelFault, Runner
 from evoforge.evaluation.shared import SharedTensors
+from evoforge.evaluation.timing import Brief
 
 __all__ = ["FreshBatches", "SampledBatches", "Verified", "WrongOutput", "verify"]
 
@@ -110,7 +111,7 @@ class SampledBatches:
     def empty(self) -> float:
         return self._runner.empty()
 
-    def brief(self, *, again: bool = False) -> tuple[int, float, int]:
+    def brief(self, *, again: bool = False) -> Brief:
         """No set twice, into output buffers of their own, all of them looked at.
 
         One call on a set that is left out comes before, and then scratch memory is wiped, unless it is done
@@ -133,10 +134,12 @@ class SampledBatches:
             for inputs in ring if sum(one.total_bytes for one in ring) <= _LAST_CACHE_BYTES else ():
                 inputs.touch(_LINE)
             self._runner.run(0, 0, fill=int(self._rng.integers(1, 256)), timeout_s=self._limit_s)
+        before_s = self._runner.busy_s
         seconds = self._runner.run(calls, start, buffers=calls, timeout_s=(5 + calls) * self._limit_s)
+        busy_s = self._runner.busy_s - before_s if math.isfinite(before_s) else math.inf
         for at, sample in enumerate(samples):
             self._check(sample, (start + at) % sets)
-        return calls, seconds, sum(written.total_bytes for written in outputs)
+        return Brief(calls, seconds, sum(written.total_bytes for written in outputs), busy_s)
 
     def batch(self, n: int, expected_s: float) -> float:
         """Seconds for n calls that end on a random one of the sets whose right answer is known.
@@ -193,7 +196,7 @@ class FreshBatches:
         with self._start() as runner:
             return runner.empty()
 
-    def brief(self, *, again: bool = False) -> tuple[int, float, int] | None:
+    def brief(self, *, again: bool = False) -> Brief | None:
         """As for any other kernel, in a process of its own: of a batch only the end can be verified."""
         if again:
             return None

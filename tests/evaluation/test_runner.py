@@ -468,6 +468,18 @@ def test_a_runner_leaves_neither_process_nor_descriptor(start: Callable[..., Run
     assert open_files() == before
 
 
+@pytest.mark.parametrize("sandbox", ["basic", "strict"])
+def test_processor_time_is_that_of_the_kernel(start: Callable[..., Runner], sandbox: str) -> None:
+    """The process that is known may only wait for the one that works."""
+    with start("slow", sandbox) as runner:
+        before = runner.busy_s
+        seconds = runner.run(20, 0)
+        worked = runner.busy_s - before
+        time.sleep(0.2)
+        assert 0.25 * seconds < worked < 1.5 * seconds
+        assert runner.busy_s - before == pytest.approx(worked, abs=0.05), "it stands still"
+
+
 def state_of(pid: int) -> str:
     """The letter of /proc: T is stopped."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

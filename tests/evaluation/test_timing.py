@@ -8,6 +8,7 @@ import pytest
 
 from evoforge.core import Signature, TensorSpec
 from evoforge.evaluation.timing import (
+    Brief,
     Stopwatch,
     agreed_gap,
     cold_size,
@@ -24,13 +25,11 @@ class Simulated:
 
     most = 1 << 20
 
-    def __init__(
-        self, rule: Callable[[int], float], overhead_s: float = 50e-6, brief: tuple[int, float, int] | None = None
-    ) -> None:
+    def __init__(self, rule: Callable[[int], float], overhead_s: float = 50e-6, brief: Brief | None = None) -> None:
         self.rule, self.overhead_s, self._brief = rule, overhead_s, brief
         self.calls: list[int] = []
 
-    def brief(self, *, again: bool = False) -> tuple[int, float, int] | None:
+    def brief(self, *, again: bool = False) -> Brief | None:
         return self._brief
 
     def batch(self, n: int, expected_s: float) -> float:
@@ -116,7 +115,7 @@ def test_a_side_that_takes_few_calls_at_once_is_asked_for_no_more() -> None:
 @pytest.mark.parametrize(("long_s", "gap"), [(1e-4, 0.0), (2e-4, 0.0), (0.5e-4, -1.0), (0.25e-4, -2.0)])
 def test_the_gap_compares_brief_batches_with_long_ones(long_s: float, gap: float) -> None:
     """50 µs of overhead, 300 µs for waking threads, 10 µs for what is written all over the place."""
-    brief = (4, 4e-4 + 350e-6 + 10e-6, 60_000)
+    brief = Brief(4, 4e-4 + 350e-6 + 10e-6, 60_000)
     watch = Stopwatch(Simulated(lambda n: n * long_s, brief=brief), np.random.default_rng(0))
     watch.take_brief()
     watch.calibrate()
@@ -131,9 +130,9 @@ def test_a_disturbed_second_brief_batch_is_taken_again(again_s: list[float], tak
     asked = []
 
     class Disturbed(Simulated):
-        def brief(self, *, again: bool = False) -> tuple[int, float, int]:
+        def brief(self, *, again: bool = False) -> Brief:
             asked.append(again)
-            return (8, again_s[len(asked) - 2] if again else 1e-3, 0)
+            return Brief(8, again_s[len(asked) - 2] if again else 1e-3, 0)
 
     watch = Stopwatch(Disturbed(lambda n: n * 1e-4), np.random.default_rng(0))
     watch.take_brief()
@@ -144,9 +143,21 @@ def test_a_disturbed_second_brief_batch_is_taken_again(again_s: list[float], tak
     assert second <= gap
 
 
+@pytest.mark.parametrize(("busy_s", "gap"), [(0.8e-3 + 300e-6, 0.0), (3.2e-3 + 300e-6, -2.0), (9e-3, -3.0)])
+def test_time_in_which_the_kernel_did_not_run_is_no_work(busy_s: float, gap: float) -> None:
+    """100 µs a call in long batches; 6.4 ms passed for 8 calls."""
+    brief = Brief(8, 6.4e-3 + 350e-6, 0, busy_s)
+    watch = Stopwatch(Simulated(lambda n: n * 1e-4, brief=brief), np.random.default_rng(0))
+    watch.take_brief()
+    watch.calibrate()
+    assert watch.gaps() == pytest.approx([gap, gap])
+
+
 def watched(call_s: float, brief_s: float) -> Stopwatch:
     """One process: seconds of a call in long batches and in a brief one of 8."""
-    watch = Stopwatch(Simulated(lambda n: n * call_s, brief=(8, 8 * brief_s + 350e-6, 0)), np.random.default_rng(0))
+    watch = Stopwatch(
+        Simulated(lambda n: n * call_s, brief=Brief(8, 8 * brief_s + 350e-6, 0)), np.random.default_rng(0)
+    )
     watch.take_brief()
     watch.calibrate()
     return watch
@@ -174,7 +185,7 @@ def test_skipped_calls_show_in_most_processes(processes: list[tuple[float, float
 
 def test_what_writing_to_cold_memory_may_cost_is_no_gap() -> None:
     """25 µs a call in cache, 70 µs where 256 KiB go to memory that no cache holds."""
-    brief = (64, 64 * 70e-6, 64 << 18)
+    brief = Brief(64, 64 * 70e-6, 64 << 18)
     watch = Stopwatch(Simulated(lambda n: n * 25e-6, brief=brief), np.random.default_rng(0))
     watch.take_brief()
     watch.calibrate()
@@ -233,8 +244,8 @@ def test_pruning_agrees_with_the_exact_wilcoxon_test() -> None:
         assert significantly_below(values, 0.0) == expected
 
 
-@pytest.mark.parametrize("brief", [(64, 300e-6, 0), (64, 0.01, 60_000_000), None])
-def test_a_brief_batch_lost_in_noise_says_nothing(brief: tuple[int, float, int] | None) -> None:
+@pytest.mark.parametrize("brief", [Brief(64, 300e-6, 0), Brief(64, 0.01, 60_000_000), None])
+def test_a_brief_batch_lost_in_noise_says_nothing(brief: Brief | None) -> None:
     watch = Stopwatch(Simulated(lambda n: n * 1e-6, brief=brief), np.random.default_rng(0))
     watch.take_brief()
     watch.calibrate()
