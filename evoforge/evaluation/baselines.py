@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Literal, cast
@@ -138,6 +139,7 @@ class _SideBatches:
         self._rng = rng
 
     most = 1 << 20
+    busy_s = math.inf
 
     def brief(self, *, again: bool = False) -> None:
         """torch is trusted to work."""

@@ -74,11 +74,14 @@ class Batches(Protocol):
 
     `most` is the most calls that it takes at once. `brief` takes a batch in which every call has inputs and outputs
     of its own, all of them checked, and finds scratch memory wiped; or the same once more (`again`). None
-    where there is no such thing.
+    where there is no such thing. `busy_s` is the processor time booked on its threads so far, inf if nobody knows.
     """
 
     @property
     def most(self) -> int: ...
+
+    @property
+    def busy_s(self) -> float: ...
 
     def brief(self, *, again: bool = False) -> Brief | None: ...
 
@@ -95,12 +98,18 @@ class Stopwatch:
         self._rng = rng
         self._overhead_s = 0.0
         self._call_s = 0.0
+        self._work_s = math.inf
         self._briefs: list[Brief] = []
 
     @property
     def call_s(self) -> float:
         """The latest estimate of one call, in seconds."""
         return self._call_s
+
+    @property
+    def work_s(self) -> float:
+        """What a call of the latest batch of `batch_ms` has worked: no longer than it took, nor than its threads ran."""
+        return min(self._call_s, self._work_s)
 
     def take_brief(self) -> None:
         """Takes the brief batches for `gaps`.
@@ -143,9 +152,10 @@ class Stopwatch:
         """Milliseconds per call of one batch of at least 10 ms and a random number of calls."""
         spent, n = 0.0, 1
         for _ in range(4):
-            n = self._calls()
+            n, before_s = self._calls(), self._side.busy_s
             spent = self._net(n)
             self._call_s = max(spent / n, 1e-9)
+            self._work_s = max((self._side.busy_s - before_s) / n, 1e-9) if math.isfinite(before_s) else math.inf
             if spent >= _BATCH_S or n >= self._most:
                 break
         return max(spent / n * 1e3, 1e-9)
@@ -168,21 +178,21 @@ class Stopwatch:
         return False
 
     def gaps(self, call_s: float | None = None) -> list[float]:
-        """log2 of the latest time per call (or `call_s`) over each brief batch's; well below 0, calls were skipped.
+        """log2 of the latest `work_s` (or `call_s`) over that in each brief batch; well below 0, calls were skipped.
 
         Of the brief batches that `take_brief` took the first met nothing that it had seen, the second, where there
         is one, the caches that the first had warmed. What waking threads and writing to so many places cost
         is taken off, and 0 is returned where that may be all there is: so a kernel of microseconds, or one
         that does little but write, is not suspected, and not seen through either.
         """
-        return [self._gap_of(call_s or self._call_s, found) for found in self._briefs]
+        return [self._gap_of(call_s or self.work_s, found) for found in self._briefs]
 
     def _gap_of(self, call_s: float, brief: Brief) -> float:
         several = brief.calls > 2
         scattered_s = brief.written / _SCATTERED_BYTES_PER_S if several else 0.0
         # Less than half of what long batches say is no work left out, but a clock that ticks too seldom.
         busy_s = brief.busy_s if brief.busy_s >= call_s * brief.calls / 2 else math.inf
-        spent = min(brief.seconds - self._overhead_s, busy_s) - _WAKE_S
+        spent = min(brief.seconds - self._overhead_s - _WAKE_S, busy_s)
         allowed_s = _COLD_CALL_S * brief.calls + 2 * scattered_s if several else 0.0
         if spent - call_s * brief.calls <= allowed_s or spent - scattered_s < _TOO_BRIEF_S:
             return 0.0
@@ -214,7 +224,7 @@ def agreed_gap(watches: Sequence[Stopwatch], *, parting: bool) -> float:
             One process in three is enough then. Which one, who cheats could choose: a call takes what it takes in
             the median of all.
     """
-    usual_s = statistics.median(watch.call_s for watch in watches)
+    usual_s = statistics.median(watch.work_s for watch in watches)
     worst = 0.0
     for gaps in zip(*(watch.gaps(usual_s if parting else None) for watch in watches), strict=True):
         worst = min(worst, sorted(gaps)[-1 - (len(gaps) - 1) // 3] if parting else statistics.median(gaps))

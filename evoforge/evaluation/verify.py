@@ -108,6 +108,10 @@ class SampledBatches:
         for variant, written in enumerate(material.outputs):
             poison(written, variant)
 
+    @property
+    def busy_s(self) -> float:
+        return self._runner.busy_s
+
     def empty(self) -> float:
         return self._runner.empty()
 
@@ -134,9 +138,9 @@ class SampledBatches:
             for inputs in ring if sum(one.total_bytes for one in ring) <= _LAST_CACHE_BYTES else ():
                 inputs.touch(_LINE)
             self._runner.run(0, 0, fill=int(self._rng.integers(1, 256)), timeout_s=self._limit_s)
-        before_s = self._runner.busy_s
+        before_s = self.busy_s
         seconds = self._runner.run(calls, start, buffers=calls, timeout_s=(5 + calls) * self._limit_s)
-        busy_s = self._runner.busy_s - before_s if math.isfinite(before_s) else math.inf
+        busy_s = self.busy_s - before_s if math.isfinite(before_s) else math.inf
         for at, sample in enumerate(samples):
             self._check(sample, (start + at) % sets)
         return Brief(calls, seconds, sum(written.total_bytes for written in outputs), busy_s)
@@ -187,6 +191,8 @@ class FreshBatches:
         self._tolerance = tolerance
         self._rng = rng
         self._limit_s = limit_s
+
+    busy_s = math.inf  # a process per batch
 
     @property
     def most(self) -> int:
