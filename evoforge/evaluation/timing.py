@@ -108,7 +108,7 @@ class Stopwatch:
 
     @property
     def work_s(self) -> float:
-        """What a call of the latest batch of `batch_ms` has worked: no longer than it took, nor than its threads ran."""
+        """What a call of the latest `batch_ms` has worked: no longer than it took, nor than its threads ran."""
         return min(self._call_s, self._work_s)
 
     def take_brief(self) -> None:

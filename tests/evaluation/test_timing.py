@@ -24,6 +24,7 @@ class Simulated:
     """A side whose seconds follow a rule, on no clock at all."""
 
     most = 1 << 20
+    busy_s = math.inf
 
     def __init__(self, rule: Callable[[int], float], overhead_s: float = 50e-6, brief: Brief | None = None) -> None:
         self.rule, self.overhead_s, self._brief = rule, overhead_s, brief
