@@ -32,7 +32,8 @@ _HOPELESS_LOG2 = 2.0  # so far below what it must beat, one block is enough, or 
 _NOBODY_CHEATS_LOG2 = -1.0  # a kernel that takes twice the baseline's time is not doubted
 _TRIAL_TIMING_S = 2.0
 _SHORT_S = 0.05
-_GAP_PROCESSES = 9
+_DOUBTED_PROCESSES = 5  # at least, where one of them is suspect
+_MOST_PROCESSES = 25
 _PARTING_PROCESSES = 15
 _STARTS_THREADS = re.compile(rb"GOMP_|pthread_create|thrd_create|_M_start_thread")  # OpenMP, POSIX, C11, std::thread
 Watches = dict[str, dict[str, Stopwatch]]
@@ -176,8 +177,7 @@ class Trial:
 
         In one process noise can look like it, or hide it: several fresh ones count.
         """
-        most = _PARTING_PROCESSES if self._parting else _GAP_PROCESSES
-        while self._gap() < -BRIEF_LOG2 and len(self._watched) < most:
+        while self._undecided():
             with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
                 watches = [self.watch(stack, name) for name in self._built]
                 for watch in watches:
@@ -187,6 +187,13 @@ class Trial:
             return ""
         times = 2 ** -self._gap()
         return f"a call takes {times:.2g} times as long where every output is checked and nothing can have been kept"
+
+    def _undecided(self) -> bool:
+        """Whether more processes may show something else than those that there are."""
+        if self._gap() < -BRIEF_LOG2:
+            return len(self._watched) < (_PARTING_PROCESSES if self._parting else _MOST_PROCESSES)
+        suspect = any(gap < -BRIEF_LOG2 for watches in self._watched for watch in watches for gap in watch.gaps())
+        return suspect and not self._parting and len(self._watched) < _DOUBTED_PROCESSES
 
     def _gap(self) -> float:
         """The worst workload's."""
