@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from evoforge.core import Parameter, ParameterSpace
+from evoforge.lowering.cpp_chain import print_chain
 from evoforge.lowering.cpp_expr import CTYPES, computed
 from evoforge.lowering.cpp_names import Names
 from evoforge.lowering.cpp_nest import NestPrinter
@@ -83,10 +84,15 @@ def print_kernel(
     """
     kernel = Kernel(domain, plan, schedule, Names(domain))
     _pointers(kernel)
-    for number, nest in enumerate(plan.nests):
-        if number:
+    done = 0
+    while done < len(plan.nests):
+        if done:
             kernel.body.append("")
-        NestPrinter(kernel, nest, lanes).run()
+        chain = plan.nests[done].chain
+        members = [nest for nest in plan.nests[done:] if nest.chain is chain] if chain else [plan.nests[done]]
+        printers = [NestPrinter(kernel, nest, lanes) for nest in members]
+        print_chain(printers) if chain else printers[0].run()
+        done += len(members)
     _settle(kernel)
     source = _template().render(
         title=title,
@@ -118,16 +124,17 @@ def _settle(kernel: Kernel) -> None:
 
 def _pointers(kernel: Kernel) -> None:
     domain, names = kernel.domain, kernel.names
+    private = {tensor for nest in kernel.plan.nests if nest.chain for tensor in nest.chain.private}
     for name, tensor in domain.tensors.items():
         producer = domain.producer(name)
         if tensor.kind == "tmp" and producer is not None:
             word = names.of(producer)
             if sum(out is not None for out in producer.outputs) > 1:
                 word = names.fresh(f"{producer.name}_{producer.outputs.index(name)}")
-            kernel.pointers[name] = names.fresh(f"{word}_all")
+            kernel.pointers[name] = names.fresh(f"{word}_{'block' if name in private else 'all'}")
         else:
             kernel.pointers[name] = name
-    for tensor_name in kernel.plan.memory:
+    for tensor_name in (name for name in kernel.plan.memory if name not in private):
         tensor = domain.tensors[tensor_name]
         producer = domain.producer(tensor_name)
         assert producer is not None

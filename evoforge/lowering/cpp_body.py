@@ -59,6 +59,11 @@ class Body(Layout):
         return ["#pragma GCC unroll 8", "for (int64_t u = 0; u < UNROLL; ++u)"] if several else []
 
     def pragma(self, nested: int) -> None:
+        """Of loops that threads share; inside a chain every thread is alone."""
+        if not self.chained:
+            self.threads_share(nested)
+
+    def threads_share(self, nested: int) -> None:
         collapsed = f" collapse({nested})" if nested > 1 else ""
         self.w(f"#pragma omp parallel for{collapsed} num_threads(call->threads) schedule({self.schedule.omp})")
 
@@ -100,8 +105,12 @@ class Body(Layout):
     def offset(self, access: Access, vars_of: dict[Group, str]) -> str:
         parts = []
         table = dict(access.terms or ())
+        private = self.nest.chain is not None and access.tensor in self.nest.chain.private
         for group, var in vars_of.items():
             size = table.get(group[-1])
+            if private and group[-1] in self.chained:
+                var = f"({var} - from)"
+                size = None if group[-1] in self.chained[:-1] else size
             if size is not None:
                 factor = self.names.text(size)
                 parts.append(f"{var} * {factor}" if factor else var)

@@ -22,7 +22,7 @@ def print_columns(printer: SweepPrinter) -> None:
     """Tasks are panels of columns (and chunks of the reduced axis, to be combined afterwards)."""
     nest, vector = printer.nest, printer.vector
     lane = printer.lane_loop(printer.lane_group)
-    rows = [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in printer.rows]
+    rows = printer.row_heads(printer.rows)
     columns = printer.lane_heads(lane, vector)
     if nest.chunked:
         _chunked(printer, lane, rows, columns)
@@ -99,7 +99,7 @@ def _definition(printer: SweepPrinter, group: Sequence[str]) -> str:
 def _width(printer: SweepPrinter, lane: Loop) -> None:
     """Without unrolling the number of lanes is the same in all passes."""
     if printer.vector and not printer.schedule.unroll:
-        printer.w(f"const int64_t n = evo::part({lane.size} - {lane.var}, {printer.whole(lane)});")
+        printer.w(f"const int64_t n = evo::part({printer.end(lane)} - {lane.var}, {printer.whole(lane)});")
 
 
 def _slabs(printer: SweepPrinter, lane: Loop) -> None:
@@ -149,7 +149,7 @@ def _pass(printer: SweepPrinter, one: Pass, number: int, lane: Loop, start: str,
     late = _needed(printer, one.nodes)
     heads = []
     for position, loop in enumerate(inner):
-        first, end = (start, top) if position == 0 and start else ("0", loop.size)
+        first, end = (start, top) if position == 0 and start else ("0", printer.end(loop))
         heads.append(f"for (int64_t {loop.var} = {first}; {loop.var} < {end}; ++{loop.var})")
     ctx = _context(printer, one, lane, inner)
     with printer.loops([*heads, *printer.unroll_heads(printer.vector)]):

@@ -54,6 +54,10 @@ class Layout:
         self.hoisted: dict[tuple[str, str], Value] = {}
         nodes = [n for one in nest.passes for n in (*one.heads, *one.nodes, *one.row_maps)]
         self.apart = set().union(*(_atoms(node) for node in nodes)) if nodes else set()
+        self.chained = nest.chain.axes if nest.chain else ()
+        ends = nest.chain.ends if nest.chain else {}
+        self.ends = {axis: f"{self.names.size((axis,), 'cols')}_seen" for axis in ends}
+        self.apart |= {*self.chained, *self.ends}
         self.axes = {a for one in nest.passes for n in one.nodes for a in (*n.axes, *n.reduction)} | set(nest.rows)
         self.rows = self._rows()
         self.vector = self.is_vector(nest.passes) if nest.columns and nest.reduces else False
@@ -83,10 +87,28 @@ class Layout:
                 else:
                     groups += [(a,) for a in mine if a != nest.lane]
         self.lane_group = lane
+        groups = [*(g for g in groups if g[-1] not in self.chained), *((a,) for a in self.chained)]
         loops = []
         for group, (var, size) in zip(reversed(groups), _named(_OUTER, "outer"), strict=False):
             loops.append(Loop(group, var, self.names.size(group, size), self.extent(group)))
-        return loops[::-1]
+        return [*reversed(loops[: len(self.chained)]), *reversed(loops[len(self.chained) :])]
+
+    def row_heads(self, loops: Sequence[Loop]) -> list[str]:
+        """Those of `loops` that are not around the nest: of a chain's rows it walks one block."""
+        heads = []
+        for loop in loops:
+            start, end = self.bounds(loop)
+            if loop.group[-1] not in self.chained[:-1]:
+                heads.append(f"for (int64_t {loop.var} = {start}; {loop.var} < {end}; ++{loop.var})")
+        return heads
+
+    def bounds(self, loop: Loop) -> tuple[str, str]:
+        """Where a loop over rows starts and ends."""
+        return ("from", "to") if self.chained and loop.group == self.chained[-1:] else ("0", loop.size)
+
+    def end(self, loop: Loop) -> str:
+        """Where a loop over inner axes ends: in a chain with a mask, behind what a block of rows can see."""
+        return self.ends.get(loop.group[-1], loop.size)
 
     def extent(self, group: Sequence[str]) -> int:
         return min(self.domain.numel(group).values)

@@ -53,8 +53,8 @@ class NestPrinter(SweepPrinter):
         self.w(f"// {kind}: {'; then '.join(passes)}.")
 
     def _print_rows(self) -> None:
-        blocked = self.schedule.row_block and bool(self.rows)
-        heads = [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in self.rows]
+        blocked = self.schedule.row_block and bool(self.rows) and not self.chained
+        heads = self.row_heads(self.rows)
         if self.rows:
             nested = len(heads)
             if blocked:

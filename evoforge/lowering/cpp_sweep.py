@@ -26,7 +26,7 @@ class SweepPrinter(Body):
     def lane_heads(self, lane: Loop, vector: bool, start: str = "0", top: str = "") -> list[str]:
         """Tile loops and the loop over the lane axis; `start` and `top` bound them where they are in a chunk."""
         step = "UNROLL * evo::lanes" if vector and self.schedule.unroll else "evo::lanes" if vector else "1"
-        heads, end = [], top or lane.size
+        heads, end = [], top or self.end(lane)
         inside = start != "0"
         room = min(lane.extent, max(self.kernel.parameters["CHUNK"].choices)) if inside else lane.extent
         levels = min(self.schedule.tile, tile_levels(room, self.lanes, vector, self.schedule.unroll))
@@ -39,7 +39,7 @@ class SweepPrinter(Body):
             heads.append(f"for (int64_t {name} = {start}; {name} < {end}; {name} += {parameter})")
             if inside and not level:
                 self.kernel.require(f"CHUNK > {parameter}")
-            start, end = name, f"evo::min({name} + {parameter}, {lane.size})"
+            start, end = name, f"evo::min({name} + {parameter}, {self.end(lane)})"
         advance = f"++{lane.var}" if step == "1" else f"{lane.var} += {step}"
         heads.append(f"for (int64_t {lane.var} = {start}; {lane.var} < {end}; {advance})")
         return heads
@@ -55,12 +55,14 @@ class SweepPrinter(Body):
             self.kernel.require(f"{name} > {'TILE' if name == 'TILE2' else 'TILE2'}")
 
     def whole(self, lane: Loop) -> str:
+        if lane.group[-1] in self.ends:
+            return "false"
         step = "(UNROLL * evo::lanes)" if self.schedule.unroll else "evo::lanes"
         return self.kernel.flag("whole", f"{lane.size} % {step} == 0")
 
     def position_in_step(self, lane: Loop) -> None:
         """Where vector u of a step stands, and how many of its lanes take part."""
-        number = f"n = evo::part({lane.size} - at, {self.whole(lane)})"
+        number = f"n = evo::part({self.end(lane)} - at, {self.whole(lane)})"
         self.w(f"const int64_t at = {lane.var} + u * evo::lanes, {number};")
 
     def sweep(
@@ -77,7 +79,7 @@ class SweepPrinter(Body):
         lane = inner[-1] if inner else None
         heads = []
         for position, loop in enumerate(inner[:-1]):
-            first, end = (start, top) if position == 0 and start else ("0", loop.size)
+            first, end = (start, top) if position == 0 and start else ("0", self.end(loop))
             heads.append(f"for (int64_t {loop.var} = {first}; {loop.var} < {end}; ++{loop.var})")
         if lane is not None:
             bounds = (start, top) if start and len(inner) == 1 else ("0", "")
@@ -89,7 +91,7 @@ class SweepPrinter(Body):
             if lane is not None and unrolled:
                 self.position_in_step(lane)
             elif lane is not None and ctx.vector:
-                self.w(f"const int64_t n = evo::part({lane.size} - {lane.var}, {self.whole(lane)});")
+                self.w(f"const int64_t n = evo::part({self.end(lane)} - {lane.var}, {self.whole(lane)});")
             elif lane is not None:
                 self.w("evo::one_by_one();")
             self.statements(one, ctx, late, number, inner)
@@ -141,7 +143,7 @@ class SweepPrinter(Body):
         else:
             dtype = t.dtype if t.kind == "out" else computed(t.dtype)
             pointer, access = self.pointer(tensor), self.written(tensor)
-        where = ctx.offset(replace(access, tensor="@row" if how == "row" else ""))
+        where = ctx.offset(replace(access, tensor="@row") if how == "row" else access)
         place = pointer if where == "0" else f"{pointer} + {where}"
         if ctx.vector and (how == "row" or ctx.lane in access.axes):
             text = value.text if value.vector else f"evo::broadcast({value.text})"

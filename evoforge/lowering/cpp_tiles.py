@@ -38,12 +38,15 @@ class _Tiles:
         self.p, self.found = printer, printer.nest.contraction
         self.one = printer.nest.passes[0]
         self.lane = replace(printer.lane_loop(printer.lane_group), var="at")
-        walks = [loop for loop in printer.rows if set(loop.group) <= self.found.block]
+        walks = [loop for loop in printer.rows if set(loop.group) <= self.found.block - set(printer.chained[:-1])]
         self.block = max(walks, key=lambda loop: loop.extent)
         self.outer = [loop for loop in printer.rows if loop is not self.block]
         self.inner = printer.inner_loops(self.one)
         self.length = printer.domain.numel(self.found.products[0].node.reduction).first
         self.packed = printer.nest.packed if self.cut or printer.nest.packed != "deep" else "both"
+        if printer.chained and self.packed != "block":
+            self.packed = "pack"  # the narrow operand is one block of rows, which is in the cache as it is
+        self.first, self.last = printer.bounds(self.block)
         self.narrows: dict[Expr, tuple[Node, str]] = {}
         self.wides: dict[Expr, tuple[Node, str]] = {}
         for product in self.found.products:
@@ -57,8 +60,15 @@ class _Tiles:
         packs_narrow, packs_wide = self.packed in ("both", "deep"), self.packed != "block"
         if packs_narrow:
             self.pack_narrow()
-        heads = [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in self.outer]
-        heads.append(f"for (int64_t col = 0; col < {self.lane.size}; col += {_WIDTH[1:-1]})")
+        heads = p.row_heads(self.outer)
+        heads.append(f"for (int64_t col = 0; col < {p.end(self.lane)}; col += {_WIDTH[1:-1]})")
+        if p.chained:
+            with p.loops(heads):
+                if packs_wide:
+                    self.pack_wide()
+                with p.loops([f"for (int64_t tile = {self.first}; tile < {self.last}; tile += TILE_ROWS)"]):
+                    self.tile(packs_narrow, packs_wide)
+            return
         tiles = f"(({self.block.size} + TILE_ROWS - 1) / TILE_ROWS)"
         if packs_wide:
             heads.append("for (int64_t band = 0; band < BANDS; ++band)")
@@ -97,7 +107,9 @@ class _Tiles:
             choices = tuple(max(1, c * first // self.length) for c in (256, 512, 1024, 2048) if c < self.length)
             choices = tuple(sorted(set(choices)))
             kernel.parameter("DEPTH", choices, choices[min(1, len(choices) - 1)])
-        if self.packed != "block":
+        if self.p.chained:
+            kernel.require("TILE_ROWS <= CHAIN_ROWS")
+        elif self.packed != "block":
             tasks = -(-self.lane.extent // (best[1] * lanes))
             for loop in self.outer:
                 tasks *= loop.extent
@@ -142,7 +154,7 @@ class _Tiles:
     # packing
 
     def reduction_heads(self) -> list[str]:
-        return [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in self.inner]
+        return [f"for (int64_t {loop.var} = 0; {loop.var} < {self.p.end(loop)}; ++{loop.var})" for loop in self.inner]
 
     def flat(self) -> str:
         """The position in the reduction, from the loops over it."""
@@ -254,12 +266,14 @@ class _Tiles:
         return ["#pragma GCC unroll 16", "for (int64_t r = 0; r < TILE_ROWS; ++r)"]
 
     def position(self) -> None:
-        whole = self.p.kernel.flag("whole", f"{self.lane.size} % {_WIDTH} == 0")
-        self.p.w(f"const int64_t at = col + u * evo::lanes, n = evo::part({self.lane.size} - at, {whole});")
+        end = self.p.end(self.lane)
+        ragged = end != self.lane.size
+        whole = "false" if ragged else self.p.kernel.flag("whole", f"{self.lane.size} % {_WIDTH} == 0")
+        self.p.w(f"const int64_t at = col + u * evo::lanes, n = evo::part({end} - at, {whole});")
 
     def tile(self, packs_narrow: bool, packs_wide: bool) -> None:
         p = self.p
-        p.w(f"const int64_t {self.block.var} = evo::min(tile, {self.block.size} - TILE_ROWS);")
+        p.w(f"const int64_t {self.block.var} = evo::min(tile, {self.last} - TILE_ROWS);")
         if packs_narrow:
             for _, name in self.narrows.values():
                 p.w(f"const float* {name}_tile = {name} + {self.left(self.left_outer)};")
@@ -284,7 +298,7 @@ class _Tiles:
             var, size = "k", self.steps
         else:
             heads = self.reduction_heads()
-            var, size = (self.inner[0].var, self.inner[0].size) if self.inner else ("", "")
+            var, size = (self.inner[0].var, self.p.end(self.inner[0])) if self.inner else ("", "")
         if not self.cut:
             return heads
         inside = f"for (int64_t {var} = depth; {var} < evo::min(depth + DEPTH, {size}); ++{var})"

@@ -16,7 +16,7 @@ from evoforge.errors import UnsupportedError
 from evoforge.lowering.index import add, affine, axis, offset, plain_axis, scale, substitute
 from evoforge.lowering.ir import Affine, Axis, Const, Expr, FloorDiv, Graph, Load, Mod, Stage, Tensor, loads, rewrite
 
-__all__ = ["Access", "Domain", "Node", "Size", "build_domain"]
+__all__ = ["Access", "Domain", "Node", "Size", "aligned", "build_domain"]
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,14 @@ class Node:
 
     def reads(self) -> list[Access]:
         return list(dict.fromkeys(self.accesses.values()))
+
+
+def aligned(access: Access, producer: Node) -> bool:
+    """Whether a read stands exactly where the producer wrote."""
+    if access.terms is None or access.const:
+        return False
+    read = {name: size.values for name, size in access.terms}
+    return read == {name: size.values for name, size in producer.write.terms or ()}
 
 
 @dataclass(frozen=True)

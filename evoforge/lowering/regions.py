@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from evoforge.errors import UnsupportedError
+from evoforge.lowering.chain import Chain, find_chain
 from evoforge.lowering.contraction import Contraction, find_contraction
-from evoforge.lowering.domain import Access, Domain, Node
+from evoforge.lowering.domain import Access, Domain, Node, aligned
 from evoforge.lowering.schedule import Schedule
 
-__all__ = ["Nest", "Pass", "Plan", "aligned", "is_tensor_sized", "make_plan", "regions"]
+__all__ = ["Nest", "Pass", "Plan", "is_tensor_sized", "make_plan", "regions"]
 
 
 @dataclass
@@ -53,7 +55,8 @@ class Nest:
 
     `lane` is the axis that vectors lie along; `columns` says that it is one of the rows' axes, so that
     every vector lane is a row of its own and the inner axes run serially. `contraction` is set where
-    the schedule wants sums of products cut into register blocks, with the operands that `packed` names.
+    the schedule wants sums of products cut into register blocks, with the operands that `packed` names. Neighbours
+    of one `chain` take turns on blocks of rows.
     """
 
     rows: tuple[str, ...]
@@ -64,6 +67,7 @@ class Nest:
     region: int = 0
     contraction: Contraction | None = None
     packed: str = ""
+    chain: Chain | None = None
 
     @property
     def reduces(self) -> bool:
@@ -83,14 +87,6 @@ class Plan:
     buffers: list[str]
     threads: int
     kept: frozenset[str] = frozenset()
-
-
-def aligned(access: Access, producer: Node) -> bool:
-    """Whether a read stands exactly where the producer wrote."""
-    if access.terms is None or access.const:
-        return False
-    read = {name: size.values for name, size in access.terms}
-    return read == {name: size.values for name, size in producer.write.terms or ()}
 
 
 def is_tensor_sized(domain: Domain, axes: tuple[str, ...]) -> bool:
@@ -218,6 +214,7 @@ class _Planner:
             self._drop_unread(nest)
             _orient(self.domain, nest)
             self._contract(nest)
+        self._chain()
         return Plan(self.nests, self.memory, self.buffers, self.threads, frozenset(self.fixed))
 
     def _contract(self, nest: Nest) -> None:
@@ -226,6 +223,20 @@ class _Planner:
         if found is not None:
             nest.contraction, nest.packed = found, how
             nest.lane, nest.columns = found.lane, True
+
+    def _chain(self) -> None:
+        """Joins the nests of a region to those of the region before it, where the schedule wants it and it can be."""
+        linked: list[Nest] = []
+        for _, group in groupby(self.nests, key=lambda nest: nest.region):
+            mine = list(group)
+            if self.schedule.chain.get(str(mine[0].region)) and linked:
+                both = [*linked, *mine]
+                chain = find_chain(self.domain, both, [n for n in self.nests if not any(n is one for one in both)])
+                if chain is not None:
+                    for nest in both:
+                        nest.chain = chain
+                    mine = both
+            linked = mine
 
     def _drop_unread(self, nest: Nest) -> None:
         """Row buffers that no later pass of their nest reads are not kept."""

@@ -22,6 +22,7 @@ declared in the rendered source and tuned there.
     stream:OUT    plain | stream        non-temporal stores of one output
     placement:S   inline | row | root   where a map's tensor-sized result lives
     split:R.B     fused | split         whether region R's nest is cut before pass B
+    chain:R       apart | chained  whether region R's nests run with those before them on blocks of rows (CHAIN_ROWS)
     rewrite:NAME  off | on              algebraic rewrites of the graph
 """
 
@@ -49,6 +50,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "stream": ("plain", "stream"),
     "placement": ("inline", "row", "root"),
     "split": ("fused", "split"),
+    "chain": ("apart", "chained"),
     "rewrite": ("off", "on"),
 }
 """Gene (without what follows the colon) → its values; the first is the plain one."""
@@ -76,6 +78,7 @@ class Schedule:
     placement: Mapping[str, str] = field(default_factory=dict)
     split: Mapping[str, str] = field(default_factory=dict)
     contract: Mapping[str, str] = field(default_factory=dict)
+    chain: Mapping[str, bool] = field(default_factory=dict)
     rewrites: tuple[str, ...] = ()
 
     @classmethod
@@ -112,5 +115,6 @@ class Schedule:
             placement=keyed("placement"),
             split=keyed("split"),
             contract=keyed("contract"),
+            chain={region: value == "chained" for region, value in keyed("chain").items()},
             rewrites=tuple(sorted(name for name, value in keyed("rewrite").items() if value == "on")),
         )

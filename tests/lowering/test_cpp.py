@@ -333,6 +333,53 @@ def test_contractions_use_every_vector_for_several_rows() -> None:
     assert "_totals" in space_of(capture_graph(model, inputs)).render({"contract:0": "deep"})
 
 
+def attention(causal: bool) -> Module:
+    return Module(lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, is_causal=causal))
+
+
+def windows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(q @ k.transpose(-2, -1) * 0.3 + bias, dim=-1) @ v
+
+
+CHAINED: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
+    "attention": (attention(False), [rand(2, 3, 37, 20), rand(2, 3, 45, 20), rand(2, 3, 45, 24)]),
+    "causal": (attention(True), [rand(2, 1, 71, 20), rand(2, 1, 71, 20), rand(2, 1, 71, 9)]),
+    "windows": (Module(windows, rand(3, 19, 19)), [rand(4, 3, 19, 8), rand(4, 3, 19, 8), rand(4, 3, 19, 8)]),
+    "one_query": (attention(False), [rand(2, 6, 1, 16), rand(2, 6, 70, 16), rand(2, 6, 70, 16)]),
+    "two_layers": (nn.Sequential(nn.Linear(30, 70), nn.GELU(), nn.Linear(70, 21), nn.LayerNorm(21)), [rand(43, 30)]),
+}
+
+
+def test_chained_nests_compute_what_the_module_computes(tmp_path: Path) -> None:
+    rng, kernels = np.random.default_rng(7), []
+    for case, (model, inputs) in CHAINED.items():
+        graph = capture_graph(model.eval(), inputs)
+        space = space_of(graph)
+        links = [gene for gene in space.genes() if gene.startswith("chain")]
+        assert links, f"{case}: nothing to chain"
+        roots = {gene: "root" for gene in space.genes() if gene.startswith("placement")}
+        genomes = [{**roots, **dict.fromkeys(links, "chained")}]
+        genomes += [{**space.sample(rng, Strategy()), **dict.fromkeys(links, "chained")} for _ in range(9)]
+        for genome in genomes:
+            source = space.render(genome)
+            declared = ParameterSpace.parse(source)
+            drawn = ({p.name: int(rng.choice(p.choices)) for p in declared.parameters} for _ in range(100))
+            params = next(filter(declared.feasible, drawn), declared.defaults())
+            kernels.append(Compiled(case, str(genome), source, params, graph))
+    chained = [k for k in kernels if "CHAIN_ROWS" in k.params]
+    assert {k.case for k in chained} == set(CHAINED)
+    library = build(kernels, tmp_path, "native")
+    for k in kernels:
+        check(k, *CHAINED[k.case], call(library, k, *CHAINED[k.case]))
+
+
+def test_a_causal_chain_leaves_out_what_the_mask_hides() -> None:
+    for causal in (True, False):
+        space = space_of(capture_graph(attention(causal), [rand(1, 2, 64, 16)] * 3))
+        source = space.render({gene: "chained" for gene in space.genes() if gene.startswith("chain")})
+        assert ("_seen" in source) == causal
+
+
 def test_one_source_is_right_at_sizes_it_was_not_printed_for(tmp_path: Path) -> None:
     model = nn.LayerNorm(48)
     graph = capture_graph(model, [rand(6, 48)])

@@ -1,0 +1,71 @@
+"""Chains as C++: one parallel loop over blocks of rows, with all nests of the chain inside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from evoforge.lowering.cpp_body import in_brackets
+from evoforge.lowering.cpp_expr import CTYPES, computed
+from evoforge.lowering.cpp_nest import NestPrinter
+from evoforge.lowering.cpp_sweep import powers
+from evoforge.lowering.domain import Size
+
+__all__ = ["print_chain"]
+
+_BLOCK_BYTES = 512 << 10
+"""What is handed on at the default number of rows: it stays in a second-level cache."""
+
+
+def print_chain(printers: Sequence[NestPrinter]) -> None:
+    """The nests of one chain. The last block of rows starts earlier instead of being cut: every block is whole."""
+    head = printers[0]
+    chain, kernel = head.nest.chain, head.kernel
+    assert chain is not None
+    for tensor, taken in chain.reuse.items():
+        kernel.pointers[tensor] = head.pointer(taken)
+    *outer, block = head.rows[: len(chain.axes)]
+    choices = powers(8 if block.extent >= 8 else 1, min(512, block.extent))
+    a_row = sum(4 * _inner(head, tensor).first for tensor in chain.private - set(chain.reuse))
+    many = math.prod(loop.extent for loop in outer)
+    fit = (c for c in choices if c * a_row <= _BLOCK_BYTES and many * (block.extent // c) >= 2 * kernel.plan.threads)
+    kernel.parameter("CHAIN_ROWS", choices, max(fit, default=choices[0]))
+    heads = [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in outer]
+    blocks = f"{block.var}_block"
+    heads.append(f"for (int64_t {blocks} = 0; {blocks} < {block.size}; {blocks} += CHAIN_ROWS)")
+    head.w(f"// {len(printers)} nests in turns on a block of rows.")
+    head.threads_share(len(heads))
+    with head.loops(heads):
+        head.w(f"const int64_t from = evo::min({blocks}, {block.size} - CHAIN_ROWS), to = from + CHAIN_ROWS;")
+        for axis, beyond in chain.ends.items():
+            size, more = head.ends[axis].removesuffix("_seen"), f" + {beyond}" if beyond else ""
+            head.w(f"const int64_t {head.ends[axis]} = evo::min({size}, to{more});  // what the mask lets through")
+        for tensor in sorted(chain.private - set(chain.reuse)):
+            _buffer(head, tensor)
+        for number, printer in enumerate(printers):
+            if number:
+                head.w("")
+            printer.depth = head.depth
+            printer.run()
+
+
+def _inner(p: NestPrinter, tensor: str) -> Size:
+    """How much of a private tensor belongs to one row."""
+    producer = p.domain.producer(tensor)
+    assert producer is not None
+    return p.domain.numel(producer.axes[len(p.chained) :])
+
+
+def _buffer(p: NestPrinter, tensor: str) -> None:
+    """One block of a private tensor, for every thread."""
+    producer = p.domain.producer(tensor)
+    assert producer is not None
+    inner = producer.axes[len(p.chained) :]
+    ctype = CTYPES[computed(p.domain.tensors[tensor].dtype)]
+    name = p.pointer(tensor)
+    full = "".join(f" * {p.domain.shapes[a].factors[0]}" for a in inner)
+    what = f"a block of {producer.origin or producer.name} per thread"
+    p.kernel.piece(f"{name}s", ctype, f"call->threads * CHAIN_ROWS{full}", what)
+    count = p.names.text(_inner(p, tensor))
+    times = f" * {in_brackets(count)}" if count else ""
+    p.w(f"{ctype}* {name} = {name}s + evo::omp_get_thread_num() * CHAIN_ROWS{times};")

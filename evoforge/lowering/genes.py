@@ -1,0 +1,137 @@
+"""What there is to decide about one task, and random decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from evoforge.core import Strategy
+from evoforge.lowering.contraction import find_contraction
+from evoforge.lowering.domain import Domain
+from evoforge.lowering.regions import is_tensor_sized, make_plan, regions
+from evoforge.lowering.schedule import CHOICES, Schedule, gene_name
+
+__all__ = ["Genes", "Genome"]
+
+Genome = dict[str, Any]
+
+_LIKELY = {
+    "vector": (0.85, 0.15), "unroll": (0.4, 0.6), "tile": (0.5, 0.25, 0.15, 0.1), "rows": (0.75, 0.25),
+    "omp": (0.85, 0.15), "reduction": (0.85, 0.15), "contract": (0.1, 0.2, 0.3, 0.25, 0.15), "math": (0.5, 0.5),
+    "prefetch": (0.35, 0.2, 0.25, 0.2), "during": (0.3, 0.35, 0.35), "stream": (0.45, 0.55),
+    "placement": (0.45, 0.35, 0.2), "split": (0.8, 0.2), "chain": (0.3, 0.7), "rewrite": (0.6, 0.4),
+}  # fmt: skip
+"""How often a sample takes each value of a gene, before the strategy's weights."""
+
+
+class Genes:
+    """The genes of one task and their values.
+
+    Args:
+        domain: of the graph without rewrites.
+        rewrites: names of the rewrites that its graph allows.
+    """
+
+    def __init__(self, domain: Domain, rewrites: Sequence[str], threads: int) -> None:
+        self._domain = domain
+        self.values = self._find(rewrites, threads)
+        """Gene → values, the plain one first; the same for every genome of a task."""
+
+    def _find(self, rewrites: Sequence[str], threads: int) -> dict[str, tuple[str, ...]]:
+        domain = self._domain
+        found: dict[str, tuple[str, ...]] = {}
+        for name in rewrites:
+            found[f"rewrite:{name}"] = CHOICES["rewrite"]
+        reduces = any(node.kind == "reduce" for node in domain.nodes)
+        for gene in ("vector", "unroll", "tile", "rows", "omp", "prefetch", "during"):
+            found[gene] = CHOICES[gene]
+        if reduces:
+            found["reduction"] = CHOICES["reduction"]
+            found["math"] = CHOICES["math"]
+        plan = make_plan(domain, Schedule(), threads)
+        for nest in plan.nests:
+            if find_contraction(domain, nest) is not None:
+                found[f"contract:{nest.region}"] = CHOICES["contract"]
+        self._regions = regions(domain, plan.kept)
+        for number, nodes in enumerate(self._regions):
+            has_reduce = any(node.kind == "reduce" for node in nodes)
+            maps = [n for n in nodes if n.kind == "map" and is_tensor_sized(domain, n.axes)]
+            read = {access.tensor for node in domain.nodes for access in node.reads()}
+            for node in maps:
+                again = any(out in read for out in node.outputs)
+                if again:
+                    found[f"placement:{node.name}"] = CHOICES["placement"] if has_reduce else ("inline", "root")
+                for out in node.outputs:
+                    if (
+                        out
+                        and domain.tensors[out].kind == "out"
+                        and domain.tensors[out].dtype in ("f32", "f16", "bf16")
+                    ):
+                        found[f"stream:{out}"] = CHOICES["stream"]
+            depth = sum(node.kind == "reduce" for node in nodes) + sum(f"placement:{n.name}" in found for n in maps)
+            for boundary in range(1, min(depth, 6) + 1):
+                found[f"split:{number}.{boundary}"] = CHOICES["split"]
+        for number in range(1, len(self._regions)):
+            joined = make_plan(domain, Schedule(chain={str(number): True}), threads)
+            if any(nest.chain for nest in joined.nests):
+                found[f"chain:{number}"] = CHOICES["chain"]
+        return found
+
+    def keys(self, gene: str) -> list[str]:
+        """Those of one kind: ``placement`` → ``placement:s3``, …"""
+        return [key for key in self.values if gene_name(key) == gene]
+
+    def tidy(self, genome: Mapping[str, Any]) -> Genome:
+        """Known genes that are not plain, in order."""
+        return {
+            key: genome[key]
+            for key, values in self.values.items()
+            if key in genome and genome[key] in values and genome[key] != values[0]
+        }
+
+    def default(self) -> Genome:
+        """The first kernel of a campaign: vectors, several at a time, everything fused.
+
+        A map that a sum of a chained region reads is kept: there it would be computed once per use.
+        """
+        plain = {"contract": "pack", "chain": "chained"}
+        genome = {key: value for gene, value in plain.items() for key in self.keys(gene)}
+        return self.tidy({"unroll": "many", **genome, **dict.fromkeys(self.summed_elsewhere, "root")})
+
+    def draw(self, rng: np.random.Generator, strategy: Strategy) -> Genome:
+        """A random genome."""
+        return self.tidy({key: self.pick(key, rng, strategy) for key in self.values})
+
+    def pick(self, key: str, rng: np.random.Generator, strategy: Strategy, unlike: str | None = None) -> str:
+        """A random value of one gene."""
+        values, weights = self.values[key], self._weights(key, strategy)
+        if unlike is not None:
+            weights = np.array([0.0 if v == unlike else w for v, w in zip(values, weights, strict=True)])
+            if weights.sum() <= 0:
+                weights = np.array([float(v != unlike) for v in values])
+        return values[int(rng.choice(len(values), p=weights / weights.sum()))]
+
+    def _weights(self, key: str, strategy: Strategy) -> np.ndarray[Any, np.dtype[np.float64]]:
+        gene, values = gene_name(key), self.values[key]
+        likely = dict(zip(CHOICES[gene], _LIKELY[gene], strict=True))
+        weights = np.array([likely[v] * strategy.priors.get(f"{gene}={v}", 1.0) for v in values])
+        return weights if weights.sum() > 0 else np.ones(len(values))
+
+    @cached_property
+    def summed_elsewhere(self) -> list[str]:
+        """The placements of maps that a reduction of a later region reads, which can be chained to theirs."""
+        found = []
+        chained = [node for at, group in enumerate(self._regions) if f"chain:{at}" in self.values for node in group]
+        for group in self._regions:
+            later = [node for node in chained if node.kind == "reduce" and node not in group]
+            read = {access.tensor for node in later for access in node.reads()}
+            found += [f"placement:{node.name}" for node in group if node.kind == "map" and read & set(node.outputs)]
+        return found
+
+    def is_out(self, key: str) -> bool:
+        """Whether a placement is that of an output."""
+        node = next((n for n in self._domain.nodes if n.name == key.partition(":")[2]), None)
+        return node is not None and any(self._domain.tensors[o].kind == "out" for o in node.outputs if o)
