@@ -236,7 +236,7 @@ class Runner:
         kill_group(self._process)
         if status == _RETURNED and seen == nonce:
             raise _returned(code, reason)
-        if status in _STATUSES:
+        if status in _STATUSES and (loading or status != _HARNESS):  # the runner's own troubles come before the kernel
             raise self._fault(_STATUSES[status], reason)
         raise KernelFault(Status.VIOLATION, "a forged or stale answer came over the result channel")
 

@@ -221,13 +221,14 @@ int main(int argc, char** argv) {
     uint64_t from, to;
     if (!run || !range_of((void*)run, &from, &to)) fail(LOAD_ERROR, "the kernel does not define evo_run");
     if (level && !filter_for_good(command_fd, reply_fd, tasks_fd, (void*)run)) fail(HARNESS, "the filter was refused");
+    struct command* pad = malloc(sizeof *pad);
+    if (!pad || getrandom(pad, sizeof *pad, 0) != sizeof *pad) fail(HARNESS, "there is no randomness");
     answer(OK, level, 0, 0, "");
 
     evo_call base = {1, head.n_in, head.n_const, head.n_out, head.threads, NULL, cst, NULL, NULL, NULL, 0};
     int64_t packed_bytes = 0;
     unsigned mode = float_mode();
-    struct command command, *pad = malloc(sizeof *pad);
-    if (!pad || getrandom(pad, sizeof *pad, 0) != sizeof *pad) fail(HARNESS, "there is no randomness");
+    struct command command;
     for (;;) {
         read_all(&command, sizeof command);
         nonce = command.nonce ^ mask;

@@ -248,6 +248,23 @@ def test_what_only_an_attack_does_ends_the_process(
     assert caught.value.status is Status.VIOLATION
 
 
+def test_a_kernel_cannot_blame_the_harness(start: Callable[..., Runner], tmp_path: Path) -> None:
+    """Trouble of the runner's own costs no evaluation, so only the runner may have it."""
+    text = """#include <unistd.h>
+    extern "C" int evo_run(const evo_call* call) {
+        struct { uint64_t nonce; int32_t status, code; int64_t a, b; char text[224]; } forged = {1, 7, 0, 0, 0, "why"};
+        for (int fd = 3; fd < 2000; fd++)
+            if (write(fd, &forged, sizeof forged) > 0) break;
+        return 0;
+    }"""
+    with (
+        start(unscreened(tmp_path, HEAD + text), "none") as runner,
+        pytest.raises(KernelFault, match="forged") as caught,
+    ):
+        runner.run(1, 0, timeout_s=2.0)
+    assert caught.value.status is Status.VIOLATION
+
+
 @pytest.mark.parametrize("sandbox", ["basic", "strict"])
 def test_files_cannot_be_opened(
     start: Callable[..., Runner], tmp_path: Path, add_outputs: Outputs, sandbox: str
