@@ -17,7 +17,7 @@ from evoforge.lowering.domain import Domain, Node, aligned
 from evoforge.lowering.ir import Affine, Const, Expr, Load, Op, Position, Where, rewrite
 
 if TYPE_CHECKING:
-    from evoforge.lowering.regions import Nest
+    from evoforge.lowering.nests import Nest
 
 __all__ = ["Chain", "find_chain"]
 

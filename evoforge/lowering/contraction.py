@@ -19,7 +19,7 @@ from evoforge.lowering.ir import Expr, Op
 from evoforge.lowering.simplify import dtype_of
 
 if TYPE_CHECKING:
-    from evoforge.lowering.regions import Nest
+    from evoforge.lowering.nests import Nest
 
 __all__ = ["Contraction", "Product", "find_contraction"]
 

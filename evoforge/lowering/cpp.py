@@ -16,7 +16,7 @@ from evoforge.lowering.cpp_expr import CTYPES, computed
 from evoforge.lowering.cpp_names import Names
 from evoforge.lowering.cpp_nest import NestPrinter
 from evoforge.lowering.domain import Domain
-from evoforge.lowering.regions import Plan
+from evoforge.lowering.nests import Plan
 from evoforge.lowering.schedule import Schedule
 from evoforge.paths import data_dir
 

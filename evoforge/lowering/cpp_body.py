@@ -12,7 +12,7 @@ from evoforge.lowering.cpp_names import Group
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.index import names as axes_of
 from evoforge.lowering.ir import Load, Op, loads, rewrite
-from evoforge.lowering.regions import Pass
+from evoforge.lowering.nests import Pass
 from evoforge.lowering.simplify import dtype_of
 
 __all__ = ["FIELDS", "Body", "ctype_of", "in_brackets", "short_name"]

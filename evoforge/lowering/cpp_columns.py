@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from evoforge.lowering.cpp_body import FIELDS, in_brackets
 from evoforge.lowering.cpp_expr import CTYPES, Context, Value, computed
 from evoforge.lowering.domain import Access, Node
-from evoforge.lowering.regions import Pass
+from evoforge.lowering.nests import Pass
 from evoforge.lowering.simplify import dtype_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from evoforge.lowering.cpp_names import Group, collapse, order_axes
 from evoforge.lowering.domain import Access, Node, Size
 from evoforge.lowering.index import names as axes_of
 from evoforge.lowering.ir import FloorDiv, Guard, Indirect, Mod, Position, rewrite
-from evoforge.lowering.regions import Nest, Pass
+from evoforge.lowering.nests import Nest, Pass
 from evoforge.lowering.simplify import dtype_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from evoforge.lowering.cpp_expr import Context
 from evoforge.lowering.domain import Access
-from evoforge.lowering.regions import Pass, is_tensor_sized
+from evoforge.lowering.nests import Pass
+from evoforge.lowering.regions import is_tensor_sized
 
 if TYPE_CHECKING:
     from evoforge.lowering.cpp_layout import Loop

@@ -12,7 +12,7 @@ from evoforge.lowering.cpp_layout import Loop
 from evoforge.lowering.cpp_prefetch import prefetches
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.ir import loads
-from evoforge.lowering.regions import Pass
+from evoforge.lowering.nests import Pass
 
 __all__ = ["SweepPrinter", "powers"]
 

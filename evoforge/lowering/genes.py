@@ -11,7 +11,8 @@ import numpy as np
 from evoforge.core import Strategy
 from evoforge.lowering.contraction import find_contraction
 from evoforge.lowering.domain import Domain
-from evoforge.lowering.regions import is_tensor_sized, make_plan, regions
+from evoforge.lowering.planner import make_plan
+from evoforge.lowering.regions import is_tensor_sized, regions
 from evoforge.lowering.schedule import CHOICES, Schedule, gene_name
 
 __all__ = ["Genes", "Genome"]

@@ -22,7 +22,7 @@ from evoforge.lowering.domain import Domain, build_domain
 from evoforge.lowering.genes import Genes, Genome
 from evoforge.lowering.implied import Machine, implied_cell
 from evoforge.lowering.ir import Graph
-from evoforge.lowering.regions import make_plan
+from evoforge.lowering.planner import make_plan
 from evoforge.lowering.schedule import Schedule
 
 __all__ = ["Genome", "ScheduleSpace"]

@@ -31,7 +31,7 @@ from evoforge.lowering.ir import (
     Position,
     Where,
 )
-from evoforge.lowering.regions import Nest, Pass, Plan
+from evoforge.lowering.nests import Nest, Pass, Plan
 from evoforge.lowering.stages import dtype_of
 
 __all__ = ["print_triton"]

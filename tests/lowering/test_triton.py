@@ -17,7 +17,7 @@ from evoforge.lowering import rewrites
 from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.domain import build_domain
 from evoforge.lowering.ir import Graph
-from evoforge.lowering.regions import make_plan
+from evoforge.lowering.planner import make_plan
 from evoforge.lowering.schedule import Schedule
 from evoforge.lowering.triton import print_triton
 

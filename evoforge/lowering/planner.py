@@ -1,0 +1,300 @@
+"""Regions made into loop nests, as the genome says.
+
+A region's passes form one nest unless the genome splits them, or wants the reductions cut into chunks that run in
+parallel. Where a map's tensor-sized result is used in several passes, it is computed again in each (inline),
+kept in a buffer of one row (row), or kept whole in the workspace (root).
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from evoforge.errors import UnsupportedError
+from evoforge.lowering.chain import find_chain
+from evoforge.lowering.contraction import find_contraction
+from evoforge.lowering.domain import Access, Domain, Node, aligned
+from evoforge.lowering.nests import Nest, Pass, Plan
+from evoforge.lowering.regions import is_tensor_sized, reads_through, regions
+from evoforge.lowering.schedule import Schedule
+
+__all__ = ["make_plan"]
+
+
+def make_plan(domain: Domain, schedule: Schedule, threads: int) -> Plan:
+    """The nests that `schedule` makes of `domain`."""
+    promoted: set[str] = set()
+    while True:
+        planner = _Planner(domain, schedule, threads, promoted)
+        try:
+            plan = planner.run()
+        except _ReadElsewhere as found:
+            if found.tensor in promoted:
+                raise UnsupportedError(f"expected {found.tensor} to be kept whole, and no schedule does") from None
+            promoted = planner.promoted | {found.tensor}
+            continue
+        if planner.promoted == promoted:
+            return plan
+        promoted = planner.promoted
+
+
+class _ReadElsewhere(Exception):
+    """A map is read at other places than where the reader stands: it has to be kept whole."""
+
+    def __init__(self, tensor: str) -> None:
+        super().__init__(tensor)
+        self.tensor = tensor
+
+
+class _Planner:
+    def __init__(self, domain: Domain, schedule: Schedule, threads: int, promoted: set[str]) -> None:
+        self.domain = domain
+        self.schedule = schedule
+        self.threads = threads
+        self.fixed = set(promoted)
+        self.promoted = set(promoted)
+        self.stored: dict[str, tuple[int, str]] = {}  # tensor → (number of the nest that wrote it, where)
+        self.reduced_in: dict[str, int] = {}
+        self.memory: list[str] = []
+        self.buffers: list[str] = []
+        self.nests: list[Nest] = []
+        self.last_pass: dict[str, Pass] = {}
+
+    def run(self) -> Plan:
+        for number, nodes in enumerate(regions(self.domain, self.fixed)):
+            self._region(number, nodes)
+        for nest in self.nests:
+            self._drop_unread(nest)
+            _orient(self.domain, nest)
+            self._contract(nest)
+        self._chain()
+        return Plan(self.nests, self.memory, self.buffers, self.threads, frozenset(self.fixed))
+
+    def _contract(self, nest: Nest) -> None:
+        how = self.schedule.contract.get(str(nest.region), "rows")
+        found = find_contraction(self.domain, nest) if how != "rows" and self.schedule.vector else None
+        if found is not None:
+            nest.contraction, nest.packed = found, how
+            nest.lane, nest.columns = found.lane, True
+
+    def _chain(self) -> None:
+        """Joins the nests of a region to those of the region before it, where the schedule wants it and it can be."""
+        linked: list[Nest] = []
+        for _, group in groupby(self.nests, key=lambda nest: nest.region):
+            mine = list(group)
+            if self.schedule.chain.get(str(mine[0].region)) and linked:
+                both = [*linked, *mine]
+                chain = find_chain(self.domain, both, [n for n in self.nests if not any(n is one for one in both)])
+                if chain is not None:
+                    for nest in both:
+                        nest.chain = chain
+                    mine = both
+            linked = mine
+
+    def _drop_unread(self, nest: Nest) -> None:
+        """Row buffers that no later pass of their nest reads are not kept."""
+        for one in nest.passes:
+            unread = [
+                t for t, how in one.stores if how == "row" and not any(o.reads.get(t) == "row" for o in nest.passes)
+            ]
+            one.stores = [(t, how) for t, how in one.stores if (t, how) not in [(u, "row") for u in unread]]
+            self.buffers = [t for t in self.buffers if t not in unread]
+
+    def _placement(self, node: Node) -> str:
+        """inline, row or root of a tensor-sized map; an output that is read again has one too."""
+        if node.kind == "map" and self.fixed & set(node.outputs):
+            return "root"
+        if node.kind != "map" or not is_tensor_sized(self.domain, node.axes):
+            return "inline"
+        return self.schedule.placement.get(node.name, "inline")
+
+    def _scan(self, number: int, node: Node) -> None:
+        rows = tuple(a for a in node.axes if a not in node.reduction)
+        one = Pass()
+        nest = Nest(rows, [one], region=number)
+        self.nests.append(nest)
+        self._need_all(nest, one, node, rows, True)
+        one.reduces.append(node)
+        out = next(o for o in node.outputs if o)
+        one.stores.append((out, "memory"))
+        self.stored[out] = (len(self.nests) - 1, "memory")
+        if self.domain.tensors[out].kind != "out":
+            self.memory.append(out)
+
+    def _region(self, number: int, nodes: list[Node]) -> None:
+        if nodes[0].kind == "scan":
+            self._scan(number, nodes[0])
+            return
+        rows: tuple[str, ...] = next((node.axes for node in nodes if node.kind == "reduce"), ())
+        has_reduce = any(node.kind == "reduce" for node in nodes)
+        levels = self._levels(nodes, rows if has_reduce else None)
+        count = 1 + max((levels[n.name] for n in nodes if not self._row_level(n, rows, has_reduce)), default=0)
+        few = has_reduce and self.domain.numel(rows).first < self.threads
+        chunked = has_reduce and (few or self.schedule.reduction == "chunks")
+        groups: list[list[int]] = [[0]]
+        for boundary in range(1, count):
+            if chunked or self.schedule.split.get(f"{number}.{boundary}") == "split":
+                groups.append([])
+            groups[-1].append(boundary)
+        for position, group in enumerate(groups):
+            nest = Nest(rows, [Pass() for _ in group], region=number)
+            self.nests.append(nest)
+            for offset, level in enumerate(group):
+                here = [n for n in nodes if levels[n.name] == level and not self._row_level(n, rows, has_reduce)]
+                self._fill(nest, nest.passes[offset], here, rows, has_reduce)
+                last = offset == len(group) - 1 and position == len(groups) - 1
+                for node in nodes:
+                    if self._row_level(node, rows, has_reduce) and node.kind == "map":
+                        due = (
+                            levels[node.name] == level + 1
+                            or (last and levels[node.name] > level)
+                            or (level == 0 and levels[node.name] == 0)
+                        )
+                        if due and (self._is_out(node) or self.fixed & set(node.outputs)):
+                            self._row_out(nest, nest.passes[offset], node, rows)
+            nest.chunked = chunked and nest.reduces
+            if not nest.reduces:
+                nest.rows = ()
+
+    def _is_out(self, node: Node) -> bool:
+        return any(self.domain.tensors[o].kind == "out" for o in node.outputs if o)
+
+    def _row_level(self, node: Node, rows: tuple[str, ...], has_reduce: bool) -> bool:
+        return has_reduce and node.kind == "map" and set(node.axes) <= set(rows)
+
+    def _levels(self, nodes: list[Node], rows: tuple[str, ...] | None) -> dict[str, int]:
+        inside = {node.name for node in nodes}
+        levels: dict[str, int] = {}
+        for node in nodes:
+            level = 0
+            for access in reads_through(self.domain, node, self.fixed):
+                producer = self.domain.producer(access.tensor)
+                if producer is None or producer.name not in inside or producer.name == node.name:
+                    continue
+                after = producer.kind == "reduce" or self._placement(producer) == "root"
+                level = max(level, levels[producer.name] + after)
+            levels[node.name] = level
+        return levels
+
+    def _fill(self, nest: Nest, one: Pass, here: list[Node], rows: tuple[str, ...], has_reduce: bool) -> None:
+        for node in here:
+            if node.kind == "reduce":
+                self._need_all(nest, one, node, rows, has_reduce)
+                one.reduces.append(node)
+                self.reduced_in[node.name] = len(self.nests) - 1
+                self.last_pass[node.name] = one
+                for out in node.outputs:
+                    if out and self.domain.tensors[out].kind == "out":
+                        one.row_stores.append(out)
+                continue
+            placed = self._placement(node)
+            out = next(o for o in node.outputs if o)
+            keep = self.domain.tensors[out].kind == "out"
+            if not keep and placed == "inline":
+                continue
+            self._compute(nest, one, node, rows, has_reduce)
+            if keep or placed == "root":
+                one.stores.append((out, "memory"))
+                self.stored[out] = (len(self.nests) - 1, "memory")
+                if not keep:
+                    self.memory.append(out)
+            if placed == "row":
+                one.stores.append((out, "row"))
+                self.stored[out] = (len(self.nests) - 1, "row")
+                self.buffers.append(out)
+
+    def _compute(self, nest: Nest, one: Pass, node: Node, rows: tuple[str, ...], has_reduce: bool) -> None:
+        if node not in one.maps:
+            self._need_all(nest, one, node, rows, has_reduce)
+            one.maps.append(node)
+
+    def _row_out(self, nest: Nest, one: Pass, node: Node, rows: tuple[str, ...]) -> None:
+        if node in one.row_maps:
+            return
+        self._need_all(nest, one, node, rows, True, after=True)
+        one.row_maps.append(node)
+        for out in node.outputs:
+            if out:
+                one.row_stores.append(out)
+                self.stored[out] = (len(self.nests) - 1, "memory")
+                if self.domain.tensors[out].kind != "out":
+                    self.memory.append(out)
+
+    def _need_all(
+        self, nest: Nest, one: Pass, node: Node, rows: tuple[str, ...], has_reduce: bool, after: bool = False
+    ) -> None:
+        for access in node.reads():
+            producer = self.domain.producer(access.tensor)
+            if producer is not None:
+                self._need(nest, one, access, producer, rows, has_reduce, after)
+
+    def _need(
+        self,
+        nest: Nest,
+        one: Pass,
+        access: Access,
+        producer: Node,
+        rows: tuple[str, ...],
+        has_reduce: bool,
+        after: bool,
+    ) -> None:
+        tensor, here = access.tensor, len(self.nests) - 1
+        if producer.kind == "scan":
+            self._read(one, tensor, "memory")
+            return
+        if producer.kind == "reduce":
+            local = self.reduced_in.get(producer.name) == here and aligned(access, producer)
+            self._read(one, tensor, "local" if local else "memory")
+            if not local:
+                self._materialise(producer, tensor)
+            return
+        stands = aligned(access, producer)
+        known = any(producer in earlier.heads or producer in earlier.row_maps for earlier in nest.passes)
+        if stands and self._row_level(producer, rows, has_reduce):
+            if not known:
+                self._need_all(nest, one, producer, rows, has_reduce, after)
+                (one.row_maps if after else one.heads).append(producer)
+            self._read(one, tensor, "local")
+            return
+        if producer in one.maps and stands:
+            self._read(one, tensor, "local")
+            return
+        stored = self.stored.get(tensor)
+        placed = self._placement(producer)
+        reload = stored is not None and (placed != "inline" or not stands)
+        if stored is not None and reload:
+            if stored[1] == "row" and stored[0] != here:
+                self.promoted.add(tensor)
+            self._read(one, tensor, stored[1])
+            return
+        if not stands:
+            raise _ReadElsewhere(tensor)
+        self._compute(nest, one, producer, rows, has_reduce)
+        self._read(one, tensor, "local")
+
+    def _read(self, one: Pass, tensor: str, how: str) -> None:
+        one.reads[tensor] = how
+
+    def _materialise(self, producer: Node, tensor: str) -> None:
+        written = self.last_pass[producer.name]
+        if tensor not in written.row_stores:
+            written.row_stores.append(tensor)
+        if self.domain.tensors[tensor].kind == "tmp" and tensor not in self.memory:
+            self.memory.append(tensor)
+
+
+def _orient(domain: Domain, nest: Nest) -> None:
+    """Chooses the lane axis: the one along which most bytes are contiguous."""
+    weight: dict[str, int] = {}
+    for one in nest.passes:
+        for node in one.nodes:
+            for access in (*node.reads(), *((node.write,) if node.kind != "reduce" else ())):
+                for name, _ in access.terms or ():
+                    if access.step(name) == 1:
+                        weight[name] = weight.get(name, 0) + domain.numel(sorted(access.axes)).first
+    axes = {a for one in nest.passes for node in one.nodes for a in (*node.axes, *node.reduction)}
+    inner = [a for a in axes if a not in nest.rows]
+    best = max(sorted(weight), key=lambda name: weight[name], default=None)
+    if best is None:
+        best = sorted(inner)[-1] if inner else (nest.rows[-1] if nest.rows else "")
+    nest.lane = best
+    nest.columns = best in nest.rows
