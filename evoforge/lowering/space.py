@@ -18,12 +18,13 @@ from evoforge.lowering import rewrites
 from evoforge.lowering.aiming import Aiming
 from evoforge.lowering.cost import signature_of, trace_signature
 from evoforge.lowering.cpp import Kernel, print_kernel
-from evoforge.lowering.domain import Domain, build_domain
+from evoforge.lowering.domain import Domain
 from evoforge.lowering.genes import Genes, Genome
 from evoforge.lowering.implied import Machine, implied_cell
 from evoforge.lowering.ir import Graph
 from evoforge.lowering.planner import make_plan
 from evoforge.lowering.schedule import Schedule
+from evoforge.lowering.unify import build_domain
 
 __all__ = ["Genome", "ScheduleSpace"]
 

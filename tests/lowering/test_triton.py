@@ -15,11 +15,11 @@ from torch.nn import functional as fn
 from evoforge.errors import UnsupportedError
 from evoforge.lowering import rewrites
 from evoforge.lowering.capture import capture_graph
-from evoforge.lowering.domain import build_domain
 from evoforge.lowering.ir import Graph
 from evoforge.lowering.planner import make_plan
 from evoforge.lowering.schedule import Schedule
 from evoforge.lowering.triton import print_triton
+from evoforge.lowering.unify import build_domain
 
 
 class Module(nn.Module):

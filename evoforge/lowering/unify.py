@@ -1,0 +1,343 @@
+"""Graphs as one domain: axes of different stages unified, sizes and strides of all workloads side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from evoforge.errors import UnsupportedError
+from evoforge.lowering.domain import Access, Domain, Node, Size
+from evoforge.lowering.index import add, affine, axis, offset, plain_axis, scale, substitute
+from evoforge.lowering.ir import Affine, Axis, Const, Expr, FloorDiv, Graph, Load, Mod, Stage, loads, rewrite
+
+__all__ = ["build_domain"]
+
+
+class _Union:
+    """Disjoint sets of (stage, axis); a set never holds two axes of one stage."""
+
+    def __init__(self) -> None:
+        self.parent: dict[tuple[str, str], tuple[str, str]] = {}
+        self.stages: dict[tuple[str, str], set[str]] = {}
+
+    def find(self, key: tuple[str, str]) -> tuple[str, str]:
+        self.parent.setdefault(key, key)
+        self.stages.setdefault(key, {key[0]})
+        while self.parent[key] != key:
+            key = self.parent[key]
+        return key
+
+    def union(self, a: tuple[str, str], b: tuple[str, str]) -> None:
+        a, b = self.find(a), self.find(b)
+        if a != b and not self.stages[a] & self.stages[b]:
+            self.parent[b] = a
+            self.stages[a] |= self.stages[b]
+
+
+def _split_outputs(graph: Graph) -> Graph:
+    """Splits axes of stages that write outputs where quotients or remainders of them are read.
+
+    The output keeps its dimensions in `graph.tensors`; only the stage's axes change, so afterwards
+    the axes are the output's elements in order but no longer its dimensions.
+    """
+    stages = []
+    for stage in graph.stages:
+        for _ in range(4):
+            found = _splittable(stage)
+            if found is None:
+                break
+            which, size = found
+            outer, inner = Axis(f"{which.name}a", which.extent // size), Axis(f"{which.name}b", size)
+            axes = tuple(piece for a in stage.axes for piece in ((outer, inner) if a == which else (a,)))
+            extents = {a.name: a.extent for a in (*axes, *stage.reduction)}
+            joined = add(scale(axis(outer.name), size), axis(inner.name))
+            body = substitute(stage.body, {which.name: joined}, extents)
+            stage = replace(stage, axes=axes, body=body)
+        stages.append(stage)
+    return Graph(graph.tensors, tuple(stages))
+
+
+def _splittable(stage: Stage) -> tuple[Axis, int] | None:
+    if stage.kind == "scan":
+        return None  # its outputs' dimensions have an order of their own
+    sizes: list[tuple[Axis, int]] = []
+
+    def visit(node: Any) -> Any:
+        if isinstance(node, FloorDiv | Mod):
+            name = plain_axis(node.arg)
+            which = next((a for a in stage.axes if a.name == name), None)
+            if which is not None and 1 < node.by < which.extent and which.extent % node.by == 0:
+                sizes.append((which, node.by))
+        return node
+
+    rewrite(stage.body, visit)
+    return max(sizes, key=lambda pair: pair[1], default=None)
+
+
+@dataclass
+class _Single:
+    """One workload's graph, flattened: per stage the kept axes and the body without unit axes."""
+
+    graph: Graph
+    bodies: dict[str, Expr]
+    extents: dict[str, dict[str, int]]
+
+
+def _single(graph: Graph) -> _Single:
+    graph = _split_outputs(graph)
+    bodies, extents = {}, {}
+    for stage in graph.stages:
+        extents[stage.name] = {a.name: a.extent for a in (*stage.axes, *stage.reduction)}
+        bodies[stage.name] = substitute(stage.body, {}, extents[stage.name])
+    return _Single(graph, bodies, extents)
+
+
+def _unify(single: _Single) -> _Union:
+    union = _Union()
+    writers = {out: stage for stage in single.graph.stages for out in stage.outputs if out}
+    seen: dict[tuple[str, int], tuple[str, str]] = {}
+    for connect_inputs in (False, True):
+        for stage in single.graph.stages:
+            sizes = single.extents[stage.name]
+            for load in loads(single.bodies[stage.name]):
+                writer = writers.get(load.tensor)
+                if (writer is None) != connect_inputs:
+                    continue
+                for dim, index in enumerate(load.index):
+                    name = plain_axis(index)
+                    if name is None or sizes.get(name, 1) == 1:
+                        continue
+                    if writer is None:
+                        if single.graph.tensors[load.tensor].shape[dim] == sizes[name]:
+                            other = seen.setdefault((load.tensor, dim), (stage.name, name))
+                            union.union(other, (stage.name, name))
+                    elif len(written := writer.written) == len(load.index) and written[dim].extent == sizes[name]:
+                        union.union((writer.name, written[dim].name), (stage.name, name))
+    return union
+
+
+def build_domain(graphs: Sequence[Graph]) -> Domain:
+    """All workloads of one task as one domain.
+
+    Raises:
+        UnsupportedError: the workloads differ in more than sizes.
+    """
+    singles = [_single(graph) for graph in graphs]
+    union = _unify(singles[0])
+    names: dict[tuple[str, str], str] = {}
+    chosen: dict[tuple[str, str], str] = {}
+    values: dict[str, tuple[int, ...]] = {}
+    for stage in singles[0].graph.stages:
+        for a in (*stage.axes, *stage.reduction):
+            row = tuple(_extent(single, stage.name, a.name) for single in singles)
+            if max(row) == 1:
+                continue
+            root = union.find((stage.name, a.name))
+            if chosen.setdefault(root, f"a{len(chosen)}") not in values:
+                values[chosen[root]] = row
+            if values[chosen[root]] != row:  # equal in one workload by chance only
+                chosen[root] = f"a{len(values)}"
+                values[chosen[root]] = row
+            names[stage.name, a.name] = chosen[root]
+    builder = _Builder(singles, names, values)
+    stages = [stage for stage in singles[0].graph.stages if not _idle(stage)]
+    nodes = tuple(builder.node(stage) for stage in stages)
+    return Domain(
+        {t.name: t for t in singles[0].graph.tensors.values()},
+        nodes,
+        {name: Size((name,), row) for name, row in values.items()},
+        len(graphs),
+        {name: Size((builder.text(name),), row) for name, row in values.items()},
+    )
+
+
+def _idle(stage: Stage) -> bool:
+    """Whether a stage copies a tensor onto itself."""
+    return isinstance(stage.body, Load) and stage.body.tensor in stage.outputs
+
+
+def _extent(single: _Single, stage: str, name: str) -> int:
+    try:
+        return single.extents[stage][name]
+    except KeyError:
+        raise UnsupportedError(
+            "expected workloads that differ in sizes only, got graphs of different structure; make them separate tasks"
+        ) from None
+
+
+class _Builder:
+    """Turns stages into nodes, and finds texts for sizes."""
+
+    def __init__(
+        self, singles: Sequence[_Single], names: Mapping[tuple[str, str], str], values: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        self.singles = singles
+        self.names = names
+        self.values = values
+        self.tensors = singles[0].graph.tensors
+        self.dims = self._dims()
+
+    def _dims(self) -> dict[tuple[str, int], str]:
+        """(tensor, dimension) → the axis that walks it from end to end."""
+        found: dict[tuple[str, int], str] = {}
+        graph = self.singles[0].graph
+        for stage in graph.stages:
+            for out in stage.outputs:
+                if out and len(stage.written) == len(self.tensors[out].shape):
+                    for dim, a in enumerate(stage.written):
+                        if (stage.name, a.name) in self.names:
+                            found[out, dim] = self.names[stage.name, a.name]
+        for stage in graph.stages:
+            for load in loads(self.singles[0].bodies[stage.name]):
+                for dim, index in enumerate(load.index):
+                    name = plain_axis(index)
+                    known = self.names.get((stage.name, name or ""))
+                    shape = self.tensors[load.tensor].shape
+                    if known and shape[dim] == self.values[known][0]:
+                        found.setdefault((load.tensor, dim), known)
+        return found
+
+    def text(self, name: str) -> str:
+        """C++ for the size of an axis."""
+        for (tensor, dim), known in sorted(
+            self.dims.items(), key=lambda item: ("in out cst tmp".index(item[0][0][:2]), item[0])
+        ):
+            if known == name and self.tensors[tensor].kind != "tmp":
+                return f"EVO_SIZE({tensor}, {dim})"
+        if len(set(self.values[name])) > 1:
+            raise UnsupportedError(
+                "expected every size that differs between workloads to be the size of an input or output"
+            )
+        return str(self.values[name][0])
+
+    def size(self, tensor: str, dim: int) -> Size:
+        row = tuple(single.graph.tensors[tensor].shape[dim] for single in self.singles)
+        if (tensor, dim) in self.dims:
+            return Size((self.dims[tensor, dim],), row)
+        if self.tensors[tensor].kind == "tmp" or max(row) == 1:
+            return Size((str(row[0]),), row)
+        return Size((f"EVO_SIZE({tensor}, {dim})",), row)
+
+    def stride(self, tensor: str, dim: int) -> Size:
+        """The stride of a dimension as a product of sizes where the tensor is contiguous."""
+        steps = Size((), (1,) * len(self.singles))
+        row: tuple[int, ...] | None = None
+        for single in self.singles:
+            t = single.graph.tensors[tensor]
+            expected = 1
+            for size, step in zip(reversed(t.shape), reversed(t.stride), strict=True):
+                if size != 1 and step != expected:
+                    row = tuple(s.graph.tensors[tensor].stride[dim] for s in self.singles)
+                expected *= size
+        if row is not None:
+            return Size((str(row[0]) if row[0] in (0, 1) else f"EVO_STRIDE({tensor}, {dim})",), row)
+        for later in range(dim + 1, len(self.tensors[tensor].shape)):
+            steps = steps * self.size(tensor, later)
+        return steps
+
+    def node(self, stage: Stage) -> Node:
+        mine = {
+            a.name: self.names[stage.name, a.name]
+            for a in (*stage.axes, *stage.reduction)
+            if (stage.name, a.name) in self.names
+        }
+        axes = tuple(mine[a.name] for a in stage.written if a.name in mine)
+        reduction = tuple(mine[a.name] for a in stage.reduction if a.name in mine)
+        every = [list(loads(single.bodies[stage.name])) for single in self.singles]
+        if len({len(row) for row in every}) != 1:
+            raise UnsupportedError(
+                "expected workloads that differ in sizes only, got graphs of different structure; "
+                "make them separate tasks"
+            )
+        accesses = {}
+        body = _renamed(self._constants(stage), mine, self.values)
+        for position, load in enumerate(every[0]):
+            access = self._access([row[position] for row in every], stage, mine)
+            accesses[_renamed(load, mine, self.values)] = access
+        target = next(out for out in stage.outputs if out)
+        kind, monoid = stage.kind, stage.monoid
+        if not reduction and monoid in ("sum", "prod", "max", "min"):
+            kind, monoid = "map", None  # of one element
+        return Node(
+            stage.name, kind, monoid, axes, reduction, body, stage.outputs, stage.origin, accesses,
+            self._write(stage, target, mine), stage.reverse, stage.exclusive,
+        )  # fmt: skip
+
+    def _access(self, row: Sequence[Load], stage: Stage, mine: Mapping[str, str]) -> Access:
+        load = row[0]
+        index = tuple(_renamed(a, mine, self.values) for a in load.index)
+        terms: dict[str, Size] = {}
+        constant = 0
+        flats = []
+        for single, one in zip(self.singles, row, strict=True):
+            flats.append(offset(one.index, single.graph.tensors[one.tensor].stride, single.extents[stage.name]))
+        if any(not isinstance(atom, str) for flat in flats for _, atom in flat.terms):
+            return Access(load.tensor, None, 0, index)
+        constants = {flat.const for flat in flats}
+        constant = constants.pop()
+        if constants:
+            return Access(load.tensor, None, 0, index)
+        for factor, atom in flats[0].terms:
+            assert isinstance(atom, str)
+            values = tuple({str(a): c for c, a in flat.terms}.get(atom, 0) for flat in flats)
+            terms[mine[atom]] = self._coefficient(load, atom, factor, values)
+        return Access(load.tensor, tuple(terms.items()), constant, index)
+
+    def _coefficient(self, load: Load, atom: str, factor: int, values: tuple[int, ...]) -> Size:
+        for dim, index in enumerate(load.index):
+            inside = next((c for c, a in index.terms if a == atom), 0)
+            if inside:
+                step = self.stride(load.tensor, dim)
+                if tuple(inside * v for v in step.values) == values:
+                    return step if inside == 1 else Size((str(inside),), (inside,) * len(values)) * step
+        for name, row in self.values.items():
+            if row == values and len(set(row)) > 1:
+                return Size((name,), values)
+        if len(set(values)) > 1:
+            raise UnsupportedError(
+                f"expected one expression for a stride of {load.tensor} in all workloads, found none"
+            )
+        return Size(() if factor == 1 else (str(factor),), values)
+
+    def _write(self, stage: Stage, target: str, mine: Mapping[str, str]) -> Access:
+        terms: list[tuple[str, Size]] = []
+        step = Size((), (1,) * len(self.singles))
+        for a in reversed(stage.written):
+            if a.name in mine:
+                terms.append((mine[a.name], step))
+                step = step * Size((mine[a.name],), self.values[mine[a.name]])
+        return Access(target, tuple(reversed(terms)), 0)
+
+    def _constants(self, stage: Stage) -> Expr:
+        """The first workload's body, once constants have been compared with the other workloads'."""
+        body = self.singles[0].bodies[stage.name]
+        for single in self.singles[1:]:
+            if list(_constants_of(single.bodies[stage.name])) != list(_constants_of(body)):
+                raise UnsupportedError(
+                    f"expected equal constants of {stage.origin or stage.name} in all workloads, they differ; "
+                    "make the workloads separate tasks"
+                )
+        return body
+
+
+def _constants_of(node: Any) -> Iterator[Any]:
+    found: list[Any] = []
+
+    def visit(part: Any) -> Any:
+        if isinstance(part, Const):
+            found.append(repr(part.value))
+        return part
+
+    rewrite(node, visit)
+    yield from found
+
+
+def _renamed(node: Any, mine: Mapping[str, str], values: Mapping[str, tuple[int, ...]]) -> Any:
+    def visit(part: Any) -> Any:
+        if isinstance(part, Affine):
+            terms = [(c, mine.get(atom, atom) if isinstance(atom, str) else atom) for c, atom in part.terms]
+            return affine(terms, part.const)
+        return part
+
+    return rewrite(node, visit)
