@@ -28,6 +28,8 @@ correctness and speed (seconds to a minute). Every ticket takes one answer. A ve
 went wrong: ask for another ticket and mend it."""
 
 _Campaign = Annotated[str, Field(description="The campaign's name, as `campaigns` lists it.")]
+_Context = Context[Any, Any]
+_TELL_EVERY_S = 2
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _log = logging.getLogger("evoforge.mcp")
 
@@ -70,8 +72,14 @@ def build_server(tools: Tools) -> MCPServer:
         finally:
             one.shutdown(wait=True, cancel_futures=True)
 
-    async def run(call: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
-        return await asyncio.get_running_loop().run_in_executor(one, functools.partial(call, *args))
+    async def run(call: Callable[..., dict[str, Any]], *args: Any, told: _Context | None = None) -> dict[str, Any]:
+        """The call's result; who is `told` hears every few seconds that it goes on, lest its client gives up."""
+        future = asyncio.get_running_loop().run_in_executor(one, functools.partial(call, *args))
+        waited = 0
+        while told is not None and not (await asyncio.wait({future}, timeout=_TELL_EVERY_S))[0]:
+            waited += _TELL_EVERY_S
+            await told.report_progress(waited, message="judging")
+        return await future
 
     server = _Server(
         "evoforge", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING", lifespan=until_done
@@ -95,6 +103,7 @@ def build_server(tools: Tools) -> MCPServer:
 
     @server.tool()
     async def tell(
+        context: _Context,
         campaign: _Campaign,
         ticket: Annotated[int, Field(description="The number that `ask` gave.", ge=0)],
         answer: Annotated[
@@ -105,10 +114,11 @@ def build_server(tools: Tools) -> MCPServer:
         ] = None,
     ) -> dict[str, Any]:
         """Judges the answer to a ticket: status, reason, timing, bound, cell, placement."""
-        return await run(tools.tell, campaign, ticket, answer, file)
+        return await run(tools.tell, campaign, ticket, answer, file, told=context)
 
     @server.tool()
     async def evaluate(
+        context: _Context,
         task: Annotated[str, Field(description="A task file (.py), relative to the server's folder.")],
         source: Annotated[str | None, Field(description="The kernel's whole source.")] = None,
         file: Annotated[
@@ -116,7 +126,7 @@ def build_server(tools: Tools) -> MCPServer:
         ] = None,
     ) -> dict[str, Any]:
         """Judges one kernel against a task file, beside eager and torch.compile; no campaign, nothing is stored."""
-        return await run(tools.evaluate, task, source, file)
+        return await run(tools.evaluate, task, source, file, told=context)
 
     @server.tool(annotations=_READS)
     async def elites(campaign: _Campaign) -> dict[str, Any]:

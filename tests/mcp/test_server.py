@@ -87,8 +87,16 @@ def test_an_agent_takes_a_task_from_an_empty_archive_to_an_elite(prepared: Any, 
         assert "another text" in await refused(
             client, "tell", campaign="agent", ticket=asked["ticket"], answer=prepared.right
         )
-        judged = await call(client, "evaluate", task="task.py", source=prepared.wrong)
+        heard: list[float] = []
+
+        async def hears(progress: float, total: float | None, message: str | None) -> None:
+            heard.append(progress)
+
+        arguments = {"task": "task.py", "source": prepared.wrong}
+        found = await client.call_tool("evaluate", arguments, progress_callback=hears)
+        judged: Any = found.structured_content
         assert (judged["status"], judged["sandbox"]) == ("WRONG", "strict")
+        assert heard and heard == sorted(set(heard)), "a client that hears nothing gives up"
 
     said = session(prepared, folder, talk)
     assert "Traceback" not in said
