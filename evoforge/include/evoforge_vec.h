@@ -378,6 +378,41 @@ EVO_INLINE vec load_quotients(const float* p, int64_t first, int64_t by, int64_t
 #endif
     return v;
 }
+namespace detail {
+// Exchanges off-diagonal blocks of w by w elements.
+template <int w>
+EVO_INLINE void exchange(vec* row) {
+    const ivec lane = iota(), odd = (lane & w) != 0;
+    const ivec upper = odd ? lane - w + (int32_t)lanes : lane, lower = odd ? lane + (int32_t)lanes : lane + w;
+#pragma GCC unroll 16
+    for (int i = 0; i < lanes; ++i)
+        if (!(i & w)) {
+            const vec a = row[i], b = row[i + w];
+            row[i] = __builtin_shuffle(a, b, upper);
+            row[i + w] = __builtin_shuffle(a, b, lower);
+        }
+}
+}  // namespace detail
+
+// `out` row k, lane i = p[i · stride + k], for k < count and i < n, both at most `lanes`; lanes from n on are 0.
+template <class T>
+EVO_INLINE void transpose(float* out, int64_t width, const T* p, int64_t stride, int64_t count, int64_t n) {
+    vec row[lanes];
+    if (count == lanes && n == lanes) {
+#pragma GCC unroll 16
+        for (int i = 0; i < lanes; ++i) row[i] = load(p + i * stride, all);
+    } else {
+#pragma GCC unroll 16
+        for (int i = 0; i < lanes; ++i) row[i] = i < n ? load(p + i * stride, first{count}) : vec{};
+    }
+    detail::exchange<1>(row);
+    detail::exchange<2>(row);
+    if constexpr (lanes >= 8) detail::exchange<4>(row);
+    if constexpr (lanes >= 16) detail::exchange<8>(row);
+#pragma GCC unroll 16
+    for (int k = 0; k < lanes; ++k)
+        if (k < count) store(out + k * width, row[k], all);
+}
 // Streams whole vectors where `aligned` says that `p` is, else stores.
 template <class T>
 EVO_INLINE void stream(T* p, vec v, int64_t n, bool aligned) {

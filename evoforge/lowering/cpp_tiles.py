@@ -7,6 +7,7 @@ in order, so that they stay accurate.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING
 from evoforge.lowering.cpp_body import in_brackets
 from evoforge.lowering.cpp_expr import Context, Value, guards_text, print_expr
 from evoforge.lowering.cpp_layout import Loop
-from evoforge.lowering.domain import Node
+from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.index import names as axes_of
-from evoforge.lowering.ir import Expr, Guard, Load, loads
+from evoforge.lowering.ir import Cast, Expr, Guard, Load, loads
 
 if TYPE_CHECKING:
     from evoforge.lowering.cpp_sweep import SweepPrinter
@@ -214,11 +215,46 @@ class _Tiles:
 
     def fill_panels(self, heads: Sequence[str], where: str) -> None:
         p = self.p
+        if (rows := self.read_along_the_sum()) is not None:
+            self.transpose_into_panels(heads, where, rows)
+            return
         with p.loops([*heads, *self.vector_heads()]):
             self.position()
             ctx = self.context([*self.outer, *self.inner, self.lane], True)
             for (_, name), value in zip(self.wides.values(), self.values(self.wides, ctx), strict=True):
                 p.w(f"evo::store({name} + {where} * {_WIDTH} + u * evo::lanes, {value.text}, evo::all);")
+
+    def read_along_the_sum(self) -> list[Access] | None:
+        """Where the wide operands lie, if memory runs along the sum and not along the lanes."""
+        found = []
+        fast = self.inner[-1].group[-1] if self.inner else ""
+        for expr, (node, _) in self.wides.items():
+            load = expr.arg if isinstance(expr, Cast) and expr.dtype == "f32" else expr
+            if not isinstance(load, Load) or load.guards or self.one.reads.get(load.tensor, "memory") != "memory":
+                return None
+            access, dtype = node.accesses[load], self.p.domain.tensors[load.tensor].dtype
+            lane = access.step(self.lane.group[-1]) or 0
+            if access.step(fast) != 1 or lane < 2 or dtype not in ("f32", "f16", "bf16"):
+                return None
+            found.append(access)
+        return found if self.p.position(self.found.products[0].node).step(fast) == 1 else None
+
+    def transpose_into_panels(self, heads: Sequence[str], where: str, rows: Sequence[Access]) -> None:
+        """Panels from memory that runs along the sum: squares of vectors, instead of gathers."""
+        p, var = self.p, self.inner[-1].var
+        last = re.fullmatch(r"for \(int64_t \w+ = (.+?); \w+ < (.+); \+\+\w+\)", heads[-1])
+        assert last is not None
+        start, end = last.groups()
+        squares = f"for (int64_t {var} = {start}; {var} < {end}; {var} += evo::lanes)"
+        with p.loops([*heads[:-1], squares, *self.vector_heads()]):
+            self.position()
+            ctx = self.context([*self.outer, *self.inner, self.lane], True)
+            for access, (_, name) in zip(rows, self.wides.values(), strict=True):
+                stride = p.names.text(dict(access.terms or ())[self.lane.group[-1]])
+                source = f"{ctx.pointers[access.tensor]} + {ctx.offset(access)}"
+                place = f"{name} + {where} * {_WIDTH} + u * evo::lanes"
+                count = f"evo::part({end} - {var}, false)"
+                p.w(f"evo::transpose({place}, {_WIDTH}, {source}, {stride}, {count}, n);")
 
     def pieces(self) -> None:
         """The sum piece by piece: a panel holds DEPTH steps, and every tile's totals wait in memory."""

@@ -19,6 +19,7 @@ _LET = re.compile(r"(const int64_t|(?:const )?(?:float|double|u?int\d+_t)\*) (\w
 _CALL = re.compile(r"evo::(load|load_quotients|gather|store|stream|prefetch)\((\w+)\b(?: \+ )?")
 _SUBSCRIPT = re.compile(r"(?<![\w:])(\w+)\[")
 _VECTOR = re.compile(r"evo::(?!min\b|max\b)\w+\(|^(?:const )?evo::vec\b")
+_TRANSPOSE = re.compile(r"evo::transpose\((\w+) \+ (.+)\);$")
 _COMPARED = re.compile(r" (?:\?|:|[<>=!]=|[<>]|&&|\|\|) ")
 _COLLAPSE = re.compile(r"collapse\((\d+)\)")
 
@@ -111,7 +112,9 @@ def _head(text: str) -> tuple[str, str, str, str] | None:
 
 
 @lru_cache(1 << 14)
-def _statement(text: str) -> tuple[Access | Let, ...]:
+def _statement(text: str) -> tuple[Access | Let | Loop, ...]:
+    if (square := _TRANSPOSE.match(text)) is not None:
+        return (_square(square),)
     found = _LET.match(text)
     if found and found.group(1) != "const int64_t":
         return (Let(found.group(2), found.group(3), True),)
@@ -119,6 +122,17 @@ def _statement(text: str) -> tuple[Access | Let, ...]:
         named = (part.partition(" = ") for part in _split(f"{found.group(2)} = {found.group(3)}"))
         return (*_accesses(found.group(3)), *(Let(name, value) for name, _, value in named))
     return tuple(_accesses(text))
+
+
+def _square(found: re.Match[str]) -> Loop:
+    """A square of vectors that is transposed: a vector of every row, a vector of every column."""
+    place, width, source, stride, *_ = _split(found.group(2))
+    pointer, _, index = source.partition(" + ")
+    accesses: list[Loop | Access | Let] = [
+        Access(pointer, f"{index} + square * {stride}", "load", True),
+        Access(found.group(1), f"{place} + square * {width}", "store", True),
+    ]
+    return Loop("square", "0", "evo::lanes", "1", unrolled=True, body=accesses)
 
 
 def _accesses(text: str) -> Iterator[Access]:

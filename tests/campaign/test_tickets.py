@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import sqlite3
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -169,6 +174,28 @@ def test_an_answer_whose_judging_was_cut_off_is_taken_up_again(
     assert state(prepared.url, number) == "answered"
     assert desk.tell(number, answer) == told
     own = [row for row in rows(prepared.url) if row[0] == number and row[1] == Kind.TRIAL]
+    assert own == [(number, "trial", "CORRECT")], "what was measured is not measured again"
+
+
+def test_a_tell_that_is_killed_is_taken_up_again(prepared: Any, tmp_path: Path) -> None:
+    """By SIGKILL, once its trial is stored."""
+    with Tickets("agent", prepared.url) as made:
+        number = made.ask("invent")["ticket"]
+    answer = tmp_path / "answer.cpp"
+    answer.write_text(prepared.right)
+    tell = [sys.executable, "-m", "evoforge", "tell", "agent", str(number), str(answer), "--store", prepared.url]
+    with subprocess.Popen([*tell, "--json"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+        while child.poll() is None and not rows(prepared.url):
+            time.sleep(0.02)
+        child.kill()
+    assert child.returncode == -signal.SIGKILL, "it ended before it could be killed"
+    assert state(prepared.url, number) == "open"
+    done = subprocess.run([*tell, "--json"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["status"], told["placement"]) == ("CORRECT", "NEW")
+    assert state(prepared.url, number) == "answered"
+    own = [row for row in rows(prepared.url) if row[1] == Kind.TRIAL]
     assert own == [(number, "trial", "CORRECT")], "what was measured is not measured again"
 
 

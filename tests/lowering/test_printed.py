@@ -54,3 +54,13 @@ def test_accesses_come_in_the_order_of_the_run() -> None:
         Access("in1", "row", "load", False),
         Access("buffer", "in1[row]", "store", False),
     ]
+
+
+def test_a_transposed_square_is_a_loop_over_its_rows() -> None:
+    text = ["evo::transpose(panel + k * (TILE * 2) + u, (TILE * 2), in1 + at * n + k, n, evo::part(n - k, false), n);"]
+    square = only_loop(read_body(text))
+    assert (square.start, square.end, square.unrolled) == ("0", "evo::lanes", True)
+    assert square.body == [
+        Access("in1", "at * n + k + square * n", "load", True),
+        Access("panel", "k * (TILE * 2) + u + square * (TILE * 2)", "store", True),
+    ]

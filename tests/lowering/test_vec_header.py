@@ -91,6 +91,13 @@ extern "C" void reduce(const float* x, int64_t size, double* out, int scalar) {
         REDUCE(evo::minimum).value, w.mean, w.m2, m.m, m.sum(), a.value, (double)a.at, b.value, (double)b.at};
     for (int i = 0; i < 12; ++i) out[i] = all[i];
 }
+extern "C" void transposed(const float* x, float* y, int64_t rows, int64_t cols) {
+    for (int64_t row = 0; row < rows; row += evo::lanes)
+        for (int64_t col = 0; col < cols; col += evo::lanes) {
+            const int64_t n = evo::part(rows - row, false);
+            evo::transpose(y + col * 64 + row, 64, x + row * cols + col, cols, evo::part(cols - col, false), n);
+        }
+}
 extern "C" void strided(const float* x, float* y, int64_t step, int64_t size) {
     for (int64_t i = 0; i < size; i += evo::lanes) {
         const int64_t n = evo::part(size - i, false);
@@ -249,3 +256,13 @@ def test_partial_vectors_touch_nothing_else(library: Any, size: int) -> None:
     library.streamed(pointer(x), pointer(y), ctypes.c_int64(size))
     np.testing.assert_array_equal(y, x[:size])
     assert (memory[:start] == 77).all() and (memory[start + size :] == 77).all()
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(16, 16), (48, 32), (5, 37), (33, 1), (50, 61)])
+def test_rows_become_columns(library: Any, rows: int, cols: int) -> None:
+    x = np.arange(1, rows * cols + 1, dtype=np.float32).reshape(rows, cols)
+    y = np.full((cols + 1, 64), -1, np.float32)
+    library.transposed(pointer(x), pointer(y), ctypes.c_int64(rows), ctypes.c_int64(cols))
+    assert np.array_equal(y[:cols, :rows], x.T)
+    assert (y[cols] == -1).all(), "it wrote a row too many"
+    assert set(np.unique(y[:cols, rows:])) <= {-1, 0}
