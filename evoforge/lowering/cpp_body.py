@@ -109,7 +109,7 @@ class Body(Layout):
         for group, var in vars_of.items():
             size = table.get(group[-1])
             if private and group[-1] in self.chained:
-                var = f"({var} - from)"
+                var = f"({var} - lower)"
                 size = None if group[-1] in self.chained[:-1] else size
             if size is not None:
                 factor = self.names.text(size)

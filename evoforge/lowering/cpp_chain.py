@@ -36,10 +36,11 @@ def print_chain(printers: Sequence[NestPrinter]) -> None:
     head.w(f"// {len(printers)} nests in turns on a block of rows.")
     head.threads_share(len(heads))
     with head.loops(heads):
-        head.w(f"const int64_t from = evo::min({blocks}, {block.size} - CHAIN_ROWS), to = from + CHAIN_ROWS;")
+        turn = f"turn = evo::min(int64_t(CHAIN_ROWS), {block.size})"
+        head.w(f"const int64_t {turn}, lower = evo::min({blocks}, {block.size} - turn), upper = lower + turn;")
         for axis, beyond in chain.ends.items():
             size, more = head.ends[axis].removesuffix("_seen"), f" + {beyond}" if beyond else ""
-            head.w(f"const int64_t {head.ends[axis]} = evo::min({size}, to{more});  // what the mask lets through")
+            head.w(f"const int64_t {head.ends[axis]} = evo::min({size}, upper{more});  // what the mask lets through")
         for tensor in sorted(chain.private - set(chain.reuse)):
             _buffer(head, tensor)
         for number, printer in enumerate(printers):

@@ -104,7 +104,7 @@ class Layout:
 
     def bounds(self, loop: Loop) -> tuple[str, str]:
         """Where a loop over rows starts and ends."""
-        return ("from", "to") if self.chained and loop.group == self.chained[-1:] else ("0", loop.size)
+        return ("lower", "upper") if self.chained and loop.group == self.chained[-1:] else ("0", loop.size)
 
     def end(self, loop: Loop) -> str:
         """Where a loop over inner axes ends: in a chain with a mask, behind what a block of rows can see."""

@@ -127,7 +127,11 @@ class Scope:
         if name == "EVO_SIZE" and isinstance(args[0], ast.Name) and isinstance(args[1], ast.Constant):
             return _constant(self._sizes[args[0].id, int(str(args[1].value))])
         if name == "evo_min":
-            return (*self._value(args[0]), *self._value(args[1]))[:_MOST]
+            found = (*self._value(args[0]), *self._value(args[1]))[:_MOST]
+            plain = all(not one.terms for one in found)
+            return (min(found, key=lambda one: one.const.value),) if found and plain else found
+        if name == "int64_t":
+            return self._value(args[0])
         if name == "evo_omp_get_thread_num":
             return _constant(0)
         return self._opaque(node)

@@ -29,7 +29,8 @@ def test_integers_divide_as_in_c_and_loops_on_average(scope: Scope) -> None:
     assert found.terms["row"].value == 1 and found.rough == {"row"}
 
 
-def test_a_minimum_is_either(scope: Scope) -> None:
+def test_a_minimum_is_either_unless_both_are_known(scope: Scope) -> None:
+    assert scope.values("evo::min(int64_t(TILE), EVO_SIZE(in0, 1))") == (Linear({}, Number(8, 8)),)
     assert scope.number("evo::min(TILE * 4, EVO_SIZE(in0, 1))") == 32
     assert len(scope.values("evo::min(row + TILE, EVO_SIZE(in0, 1))")) == 2
 
