@@ -35,14 +35,6 @@ class Chain:
     reuse: Mapping[str, str] = field(default_factory=dict)
     ends: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def outer(self) -> tuple[str, ...]:
-        return self.axes[:-1]
-
-    @property
-    def block(self) -> str:
-        return self.axes[-1]
-
 
 def find_chain(domain: Domain, nests: Sequence[Nest], others: Sequence[Nest]) -> Chain | None:
     """The chain that `nests` make; None if they have to run one after the other.

@@ -7,7 +7,6 @@ in order, so that they stay accurate.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -154,8 +153,15 @@ class _Tiles:
 
     # packing
 
-    def reduction_heads(self) -> list[str]:
-        return [f"for (int64_t {loop.var} = 0; {loop.var} < {self.p.end(loop)}; ++{loop.var})" for loop in self.inner]
+    def reduction_heads(self, start: str = "0", end: str = "", last_step: str = "") -> list[str]:
+        """The loops over the reduction: the first one from `start` to `end`, the last one in steps of `last_step`."""
+        heads = []
+        for loop in self.inner:
+            first = loop is self.inner[0]
+            begin, stop = (start, end or self.p.end(loop)) if first else ("0", self.p.end(loop))
+            step = f"{loop.var} += {last_step}" if last_step and loop is self.inner[-1] else f"++{loop.var}"
+            heads.append(f"for (int64_t {loop.var} = {begin}; {loop.var} < {stop}; {step})")
+        return heads
 
     def flat(self) -> str:
         """The position in the reduction, from the loops over it."""
@@ -202,7 +208,7 @@ class _Tiles:
 
     def pack_wide(self) -> None:
         self.panels(self.real(self.found.products[0].node.reduction), self.steps)
-        self.fill_panels(self.reduction_heads(), self.flat())
+        self.fill_panels(self.flat())
 
     def panels(self, real: str, steps: str) -> None:
         p = self.p
@@ -213,12 +219,12 @@ class _Tiles:
             self.wides[expr] = (node, name)
             p.w(f"float* {name} = {name}s + evo::omp_get_thread_num() * {steps} * {_WIDTH};")
 
-    def fill_panels(self, heads: Sequence[str], where: str) -> None:
+    def fill_panels(self, where: str, start: str = "0", end: str = "") -> None:
         p = self.p
         if (rows := self.read_along_the_sum()) is not None:
-            self.transpose_into_panels(heads, where, rows)
+            self.transpose_into_panels(rows, where, start, end)
             return
-        with p.loops([*heads, *self.vector_heads()]):
+        with p.loops([*self.reduction_heads(start, end), *self.vector_heads()]):
             self.position()
             ctx = self.context([*self.outer, *self.inner, self.lane], True)
             for (_, name), value in zip(self.wides.values(), self.values(self.wides, ctx), strict=True):
@@ -239,21 +245,18 @@ class _Tiles:
             found.append(access)
         return found if self.p.position(self.found.products[0].node).step(fast) == 1 else None
 
-    def transpose_into_panels(self, heads: Sequence[str], where: str, rows: Sequence[Access]) -> None:
+    def transpose_into_panels(self, rows: Sequence[Access], where: str, start: str, end: str) -> None:
         """Panels from memory that runs along the sum: squares of vectors, instead of gathers."""
-        p, var = self.p, self.inner[-1].var
-        last = re.fullmatch(r"for \(int64_t \w+ = (.+?); \w+ < (.+); \+\+\w+\)", heads[-1])
-        assert last is not None
-        start, end = last.groups()
-        squares = f"for (int64_t {var} = {start}; {var} < {end}; {var} += evo::lanes)"
-        with p.loops([*heads[:-1], squares, *self.vector_heads()]):
+        p, fast = self.p, self.inner[-1]
+        stop = end if end and len(self.inner) == 1 else p.end(fast)
+        with p.loops([*self.reduction_heads(start, end, "evo::lanes"), *self.vector_heads()]):
             self.position()
             ctx = self.context([*self.outer, *self.inner, self.lane], True)
             for access, (_, name) in zip(rows, self.wides.values(), strict=True):
                 stride = p.names.text(dict(access.terms or ())[self.lane.group[-1]])
                 source = f"{ctx.pointers[access.tensor]} + {ctx.offset(access)}"
                 place = f"{name} + {where} * {_WIDTH} + u * evo::lanes"
-                count = f"evo::part({end} - {var}, false)"
+                count = f"evo::part({stop} - {fast.var}, false)"
                 p.w(f"evo::transpose({place}, {_WIDTH}, {source}, {stride}, {count}, n);")
 
     def pieces(self) -> None:
@@ -271,8 +274,7 @@ class _Tiles:
         tiles = "for (int64_t tile = first; tile < last; tile += TILE_ROWS)"
         with p.loops([f"for (int64_t depth = 0; depth < {head.size}; depth += DEPTH)"]):
             p.w(f"const int64_t end = evo::min(depth + DEPTH, {head.size}), before_it = depth{inside};")
-            heads = [f"for (int64_t {head.var} = depth; {head.var} < end; ++{head.var})", *self.reduction_heads()[1:]]
-            self.fill_panels(heads, f"({self.flat()} - before_it)")
+            self.fill_panels(f"({self.flat()} - before_it)", "depth", "end")
             with p.loops([tiles]):
                 for _, name in self.narrows.values():
                     p.w(f"const float* {name}_tile = {name} + {self.left(self.left_outer)};")

@@ -20,7 +20,7 @@ BROKEN = "BROKEN"
 """In place of a status: the judge itself failed on this fixture."""
 
 _GAIN = 1.25
-_GAIN_TRIES = 9
+_GAIN_TRIES = 5
 _CALL_LIMIT_S = 1.0
 _COMPILED_S = 120.0
 _PROCESSES = 2  # of a confirmation: a verdict is wanted, not a narrow interval

@@ -493,7 +493,7 @@ def test_processor_time_is_that_of_the_kernel(start: Callable[..., Runner], sand
         seconds = runner.run(20, 0)
         worked = runner.busy_s - before
         time.sleep(0.2)
-        assert 0.25 * seconds < worked < 1.5 * seconds
+        assert 0.05 < worked < seconds + 0.05, "400 million steps of one thread"
         assert runner.busy_s - before == pytest.approx(worked, abs=0.05), "it stands still"
 
 

@@ -270,14 +270,17 @@ def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
     for number in range(count):
         aimed = space.aim(space.implied_cell(space.sample(rng, Strategy())), rng, Strategy()) if number % 2 else None
         genomes.append(aimed or space.sample(rng, Strategy()))
-    made = []
-    for genome in genomes:
-        source = space.render(genome)
-        declared = ParameterSpace.parse(source)
-        drawn = ({p.name: int(rng.choice(p.choices)) for p in declared.parameters} for _ in range(100))
-        params = next(filter(declared.feasible, drawn), declared.defaults())
-        made.append(Compiled(case, str(genome), source, params, graph))
-    return made
+    return [at_random(case, genome, space, graph, rng) for genome in genomes]
+
+
+def at_random(
+    case: str, genome: dict[str, str], space: ScheduleSpace, graph: Graph, rng: np.random.Generator
+) -> Compiled:
+    """A schedule at random parameters."""
+    source = space.render(genome)
+    declared = ParameterSpace.parse(source)
+    drawn = ({p.name: int(rng.choice(p.choices)) for p in declared.parameters} for _ in range(100))
+    return Compiled(case, str(genome), source, next(filter(declared.feasible, drawn), declared.defaults()), graph)
 
 
 @pytest.mark.parametrize(("march", "lanes", "count"), [("native", 16, 3), ("x86-64-v3", 8, 1)])
@@ -360,17 +363,22 @@ def test_chained_nests_compute_what_the_module_computes(tmp_path: Path) -> None:
         roots = {gene: "root" for gene in space.genes() if gene.startswith("placement")}
         genomes = [{**roots, **dict.fromkeys(links, "chained")}]
         genomes += [{**space.sample(rng, Strategy()), **dict.fromkeys(links, "chained")} for _ in range(9)]
-        for genome in genomes:
-            source = space.render(genome)
-            declared = ParameterSpace.parse(source)
-            drawn = ({p.name: int(rng.choice(p.choices)) for p in declared.parameters} for _ in range(100))
-            params = next(filter(declared.feasible, drawn), declared.defaults())
-            kernels.append(Compiled(case, str(genome), source, params, graph))
+        kernels += [at_random(case, genome, space, graph, rng) for genome in genomes]
     chained = [k for k in kernels if "CHAIN_ROWS" in k.params]
     assert {k.case for k in chained} == set(CHAINED)
     library = build(kernels, tmp_path, "native")
     for k in kernels:
         check(k, *CHAINED[k.case], call(library, k, *CHAINED[k.case]))
+
+
+def test_a_chain_is_right_where_there_are_fewer_rows_than_a_turn_has(tmp_path: Path) -> None:
+    model, inputs = CHAINED["two_layers"]
+    space = space_of(capture_graph(model.eval(), inputs))
+    source = space.render({gene: "chained" for gene in space.genes() if gene.startswith("chain")})
+    few = [inputs[0][:11]]
+    params = {**ParameterSpace.parse(source).defaults(), "CHAIN_ROWS": 32}
+    k = Compiled("two_layers", "few rows", source, params, capture_graph(model, few))
+    check(k, model, few, call(build([k], tmp_path, "native"), k, model, few))
 
 
 def test_a_causal_chain_leaves_out_what_the_mask_hides() -> None:
