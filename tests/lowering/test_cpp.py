@@ -348,6 +348,10 @@ CHAINED: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "attention": (attention(False), [rand(2, 3, 37, 20), rand(2, 3, 45, 20), rand(2, 3, 45, 24)]),
     "causal": (attention(True), [rand(2, 1, 71, 20), rand(2, 1, 71, 20), rand(2, 1, 71, 9)]),
     "windows": (Module(windows, rand(3, 19, 19)), [rand(4, 3, 19, 8), rand(4, 3, 19, 8), rand(4, 3, 19, 8)]),
+    "read_again": (  # the scores, after the weights that could have taken their place
+        Module(lambda q, k, v: (torch.softmax(q @ k.mT, -1) + q @ k.mT) @ v),
+        [rand(2, 40, 8), rand(2, 40, 8), rand(2, 40, 9)],
+    ),
     "one_query": (attention(False), [rand(2, 6, 1, 16), rand(2, 6, 70, 16), rand(2, 6, 70, 16)]),
     "two_layers": (nn.Sequential(nn.Linear(30, 70), nn.GELU(), nn.Linear(70, 21), nn.LayerNorm(21)), [rand(43, 30)]),
 }
@@ -360,9 +364,10 @@ def test_chained_nests_compute_what_the_module_computes(tmp_path: Path) -> None:
         space = space_of(graph)
         links = [gene for gene in space.genes() if gene.startswith("chain")]
         assert links, f"{case}: nothing to chain"
-        roots = {gene: "root" for gene in space.genes() if gene.startswith("placement")}
-        genomes = [{**roots, **dict.fromkeys(links, "chained")}]
-        genomes += [{**space.sample(rng, Strategy()), **dict.fromkeys(links, "chained")} for _ in range(9)]
+        placed = [gene for gene in space.genes() if gene.startswith("placement")]
+        chosen = [dict.fromkeys(placed, "root"), *({gene: "root"} for gene in placed)]
+        chosen += [space.sample(rng, Strategy()) for _ in range(6)]
+        genomes = [{**genome, **dict.fromkeys(links, "chained")} for genome in chosen]
         kernels += [at_random(case, genome, space, graph, rng) for genome in genomes]
     chained = [k for k in kernels if "CHAIN_ROWS" in k.params]
     assert {k.case for k in chained} == set(CHAINED)
