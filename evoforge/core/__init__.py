@@ -1,7 +1,7 @@
 """Frozen records that every other package speaks in. Standard library only."""
 
 from evoforge.core.candidate import Candidate
-from evoforge.core.evaluation import PROTOCOL_VERSION, Block, Cell, Evaluation, Kind, Status, WorkloadTiming
+from evoforge.core.evaluation import PROTOCOL_VERSION, SIDES, Block, Cell, Evaluation, Kind, Status, WorkloadTiming
 from evoforge.core.llm_call import Call, Outcome
 from evoforge.core.meta_prompt import MetaPrompt, Strategy
 from evoforge.core.parameters import Parameter, ParameterSpace, Params
@@ -12,6 +12,7 @@ from evoforge.core.task import DTYPES, Signature, Task, TensorSpec, Tolerance, W
 __all__ = [
     "DTYPES",
     "PROTOCOL_VERSION",
+    "SIDES",
     "AddStatus",
     "Block",
     "Call",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
-__all__ = ["PROTOCOL_VERSION", "Block", "Cell", "Evaluation", "Kind", "Status", "WorkloadTiming"]
+__all__ = ["PROTOCOL_VERSION", "SIDES", "Block", "Cell", "Evaluation", "Kind", "Status", "WorkloadTiming"]
 
 PROTOCOL_VERSION = 2
 """Raised whenever a change to judging makes old and new measurements incomparable."""
@@ -59,27 +59,39 @@ class Kind(StrEnum):
     BENCH = "bench"
 
 
+SIDES = ("eager", "compiled", "frozen")
+"""What a kernel is timed beside: PyTorch as it stands; torch.compile; and, for kernels that pack weights
+before the clock runs, torch.compile with Inductor's `freezing`, which does so too."""
+
+
 @dataclass(frozen=True)
 class Block:
     """One paired measurement: candidate and baselines timed next to each other, in random order.
 
-    Times are milliseconds per call. `process` numbers the fresh runner process it came from.
-    `eager_ms` and `compiled_ms` are None where that side was not part of the block.
+    Times are milliseconds per call. `process` numbers the fresh runner process it came from. A side's
+    time is None where it was not part of the block.
     """
 
     process: int
     candidate_ms: float
     eager_ms: float | None = None
     compiled_ms: float | None = None
+    frozen_ms: float | None = None
+
+    @classmethod
+    def of(cls, process: int, times_ms: Mapping[str, float]) -> Block:
+        """From milliseconds by name: ``candidate`` and any of `SIDES`."""
+        return cls(process, times_ms["candidate"], *map(times_ms.get, SIDES))
 
     def baseline_ms(self, baseline: str) -> float | None:
-        """The side named `baseline`: eager or compiled."""
-        return self.eager_ms if baseline == "eager" else self.compiled_ms
+        """The time of one of `SIDES`."""
+        return (self.eager_ms, self.compiled_ms, self.frozen_ms)[SIDES.index(baseline)]
 
 
 @dataclass(frozen=True)
 class WorkloadTiming:
-    """All blocks of one workload. `baseline` is the campaign's choice for it: eager or compiled.
+    """All blocks of one workload. `baseline` is the side that ratios are taken to: the campaign's choice for
+    it, eager or compiled; for a prepacked kernel frozen, where that is faster.
 
     `blocks` are warm, and what every claim rests on. `hot` and `cold` are information beside them; empty
     where that was not measured.
@@ -160,7 +172,7 @@ class Evaluation:
         """Geometric mean over workloads of the faster side's time over the candidate's."""
         fastest = []
         for timing in self.timings:
-            sides = [value for side in ("eager", "compiled") if (value := timing.speedup(side)) is not None]
+            sides = [value for side in SIDES if (value := timing.speedup(side)) is not None]
             if not sides:
                 return None
             fastest.append(min(sides))
@@ -170,7 +182,7 @@ class Evaluation:
         """The same measurement, its ratios taken to the fastest side that each workload was timed beside."""
         timings = []
         for timing in self.timings:
-            sides = {side: timing.speedup(side) for side in ("eager", "compiled")}
+            sides = {side: timing.speedup(side) for side in SIDES}
             timed = {side: value for side, value in sides.items() if value is not None}
             timings.append(replace(timing, baseline=min(timed, key=timed.__getitem__)) if timed else timing)
         return replace(self, timings=tuple(timings))

@@ -1,15 +1,14 @@
-"""The eager and compiled baselines of one task: started, watched, timed and started again."""
+"""The baselines of one task: started, watched, timed and started again."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Literal, cast
 
 import numpy as np
 
-from evoforge.core import Task
+from evoforge.core import SIDES, Task
 from evoforge.errors import WorkerError
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.material import Material
@@ -17,13 +16,13 @@ from evoforge.evaluation.priority import prioritise
 from evoforge.evaluation.timing import Stopwatch
 from evoforge.evaluation.worker import BaselineWorker
 
-__all__ = ["SIDES", "Baselines"]
-
-SIDES = ("eager", "compiled")
+__all__ = ["Baselines"]
 
 
 class Baselines:
-    """One process per side, shared by all kernels of a judge.
+    """One process for each of `SIDES` that was asked for, shared by all kernels of a judge.
+
+    All but eager are compiled by torch, in the background; that can fail, and then the side is left out.
 
     Args:
         seed: of the weights: the one the reference has.
@@ -40,49 +39,44 @@ class Baselines:
         self._materials: dict[str, Material] = {}
         self._watches: dict[tuple[str, str, int], Stopwatch] = {}
         self._handed: dict[tuple[str, str], int] = {}
-        self._failed = ""
-        self._compiling = ExitStack()
+        self._failed: dict[str, str] = {}
+        self._compiling = {side: ExitStack() for side in SIDES}
 
     def spawn(self, side: str) -> None:
         """Starts a side's process; importing torch goes on in the background."""
         self._watches = {key: watch for key, watch in self._watches.items() if key[0] != side}
-        kind = cast(Literal["eager", "compiled"], side)
-        self._workers[side] = BaselineWorker(self._task, side=kind, **self._options)  # type: ignore[arg-type]
+        self._workers[side] = BaselineWorker(self._task, side=side, **self._options)  # type: ignore[arg-type]
 
     def prepare(self, side: str, materials: Mapping[str, Material]) -> None:
-        """Hands a side its input sets; the compiled one then compiles in the background."""
+        """Hands a side its input sets; all but eager then compile in the background."""
         self._materials = dict(materials)
         if side not in self._workers:
             self.spawn(side)
-        if side == "compiled" and not self._failed:
-            self._compiling.close()
-            self._compiling.enter_context(self._busy.working())
+        if side != "eager" and side not in self._failed:
+            self._compiling[side].close()
+            self._compiling[side].enter_context(self._busy.working())
         for name in materials:
             self._hand_over(side, name)
 
-    def compiled_state(self) -> str:
-        """``waiting`` to be prepared, ``compiling``, ``ready`` or ``failed: reason``."""
-        return self.wait_compiled(0.0)
-
-    def wait_compiled(self, timeout_s: float) -> str:
-        """`compiled_state` after at most `timeout_s`."""
-        if self._failed:
-            return f"failed: {self._failed}"
-        if not any(side == "compiled" for side, _ in self._handed):
+    def state(self, side: str, timeout_s: float = 0.0) -> str:
+        """After at most `timeout_s`: ``waiting`` to be prepared, ``compiling``, ``ready`` or ``failed: reason``."""
+        if side in self._failed:
+            return f"failed: {self._failed[side]}"
+        if not any(handed == side for handed, _ in self._handed):
             return "waiting"
         try:
-            done = self._workers["compiled"].ready(timeout_s)
+            done = self._workers[side].ready(timeout_s)
         except WorkerError as error:
-            self._failed = str(error)
-            self._compiling.close()
-            return f"failed: {self._failed}"
+            self._failed[side] = str(error)
+            self._compiling[side].close()
+            return f"failed: {error}"
         if done:
-            self._compiling.close()
+            self._compiling[side].close()
         return "ready" if done else "compiling"
 
     def has(self, side: str) -> bool:
         """Whether the side can be timed now."""
-        return side == "eager" or self.compiled_state() == "ready"
+        return side == "eager" or self.state(side) == "ready"
 
     def stopwatch(self, side: str, workload: str, sets: int | None = None) -> Stopwatch:
         """The calibrated stopwatch of one side on one workload; kept for as long as its process lives.
@@ -113,7 +107,7 @@ class Baselines:
     def revive(self) -> None:
         """Starts dead processes again, so that the next kernel finds its baselines."""
         for side, worker in list(self._workers.items()):
-            if side == "compiled" and (self._failed or self.compiled_state() != "ready"):
+            if not self.has(side):
                 continue
             try:
                 worker.empty()
@@ -123,7 +117,8 @@ class Baselines:
                 self.prepare(side, self._materials)
 
     def close(self) -> None:
-        self._compiling.close()
+        for compiling in self._compiling.values():
+            compiling.close()
         for worker in self._workers.values():
             worker.close()
 

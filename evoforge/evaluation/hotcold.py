@@ -88,7 +88,7 @@ def _block(stand: Stand, runner: Runner, material: Material, sides: Sequence[str
     watches["candidate"] = Stopwatch(batches, stand.rng)
     watches["candidate"].calibrate()
     times = paired_block(watches, stand.rng)
-    return Block(process, times["candidate"], times.get("eager"), times.get("compiled"))
+    return Block.of(process, times)
 
 
 def _footprint_bytes(runner: Runner, material: Material) -> int:

@@ -21,7 +21,7 @@ from evoforge.core import Candidate, Evaluation, Kind, Params, Signature, Status
 from evoforge.errors import EvoforgeError, UsageError, WorkerError
 from evoforge.evaluation import check
 from evoforge.evaluation.admission import Admission, admit
-from evoforge.evaluation.baselines import SIDES, Baselines
+from evoforge.evaluation.baselines import Baselines
 from evoforge.evaluation.build import Builder, Built
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.comparison import Comparison, duel, looked_at
@@ -36,6 +36,8 @@ from evoforge.evaluation.worker import ReferenceWorker
 
 __all__ = ["Judge"]
 
+_CHOICES = ("eager", "compiled")
+"""The sides that a campaign's baseline is one of."""
 _AA_GROUPS = 5
 _RESERVE_USES = 32
 
@@ -176,7 +178,7 @@ class Judge:
 
     def compiled_state(self) -> str:
         """``waiting`` to be started, ``compiling``, ``ready`` or ``failed: reason``."""
-        return self._baselines.compiled_state()
+        return self._baselines.state("compiled")
 
     def wait_compiled(self, timeout_s: float) -> str:
         """`compiled_state` after at most `timeout_s`; the pools of secret inputs grow meanwhile.
@@ -188,7 +190,7 @@ class Judge:
         """
         self.start_compiling()
         self._widen_pools()
-        return self._baselines.wait_compiled(timeout_s)
+        return self._baselines.state("compiled", timeout_s)
 
     def choose_baseline(self, which: str = "best", *, blocks: int = 7) -> dict[str, str]:
         """Times eager and compiled and settles `baseline` per workload: ``best``, or the one named.
@@ -201,16 +203,16 @@ class Judge:
             WorkerError: a baseline process died.
         """
         state = self.compiled_state()
-        if which not in ("best", *SIDES):
+        if which not in ("best", *_CHOICES):
             raise UsageError(f"expected baseline to be best, eager or compiled, got {which!r}")
         if which == "compiled" and state != "ready":
             raise UsageError(f"expected torch.compile to work, as baseline: compiled asks for, got {state}; use eager")
-        sides = [side for side in SIDES if self._baselines.has(side)]
+        sides = [side for side in _CHOICES if self._baselines.has(side)]
         with measuring(self.target):
             for name in self._stand.materials:
                 watches = {side: self._baselines.stopwatch(side, name) for side in sides}
                 rows = [paired_block(watches, self._rng) for _ in range(blocks)]
-                medians: dict[str, float | None] = dict.fromkeys(SIDES)
+                medians: dict[str, float | None] = dict.fromkeys(_CHOICES)
                 before = self.baseline_ms.get(name, {})
                 for side in sides:
                     medians[side] = min(statistics.median(row[side] for row in rows), before.get(side) or math.inf)
@@ -260,7 +262,8 @@ class Judge:
         """Measured again over fresh runner processes, after verification on an input set nobody has seen.
 
         Args:
-            sides: ``baseline``, ``eager``, ``compiled``; those that cannot run are left out.
+            sides: ``baseline``, ``eager``, ``compiled``; those that cannot run are left out. A kernel that
+                packs weights is timed beside ``frozen`` too.
             hot_and_cold: time it, beside the same sides, in cache and out of cache too, for information
                 (`evoforge.evaluation.hotcold`): up to six blocks more per workload.
             sanitized: first call it once under the sanitizers; some seconds, once per build.

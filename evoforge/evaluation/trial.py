@@ -11,9 +11,8 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any
 
-from evoforge.core import Block, Candidate, Evaluation, Kind, Params, Status, WorkloadTiming
+from evoforge.core import SIDES, Block, Candidate, Evaluation, Kind, Params, Status, WorkloadTiming
 from evoforge.errors import EvoforgeError, ParameterError, WorkerError
-from evoforge.evaluation.baselines import SIDES
 from evoforge.evaluation.build import Built
 from evoforge.evaluation.hotcold import SLOW_HOT, is_slow_hot, time_hot_and_cold
 from evoforge.evaluation.material import Known, Material
@@ -35,6 +34,8 @@ _SHORT_S = 0.05
 _DOUBTED_PROCESSES = 9  # at least, where one of them is suspect
 _MOST_PROCESSES = 25
 _PARTING_PROCESSES = 15
+_FREEZING_S = 600.0
+_PACKS = re.compile(rb"evo_prepare")
 _STARTS_THREADS = re.compile(rb"GOMP_|pthread_create|thrd_create|_M_start_thread")  # OpenMP, POSIX, C11, std::thread
 Watches = dict[str, dict[str, Stopwatch]]
 """Per workload, the stopwatches of ``candidate`` and of the sides that it is timed beside."""
@@ -87,6 +88,8 @@ class Trial:
             for built in self._built.values():
                 if built.status is not Status.CORRECT:
                     return self.verdict(built.status, built.reason)
+            if self._contains(_PACKS):
+                self._flags.add("prepacked")
             with self._stage("verify"):
                 if self._verify(unseen, prune_below):
                     return self.verdict(Status.PRUNED, "its first right call is far slower than what it must beat")
@@ -106,9 +109,10 @@ class Trial:
     def quick(self, blocks: int, prune_below: float | None, wanted_facts: bool) -> Evaluation:
         """Paired blocks in one process against the baseline, then facts (see `Judge.trial`)."""
         pruned = False
+        sides = {name: (self._stand.baseline[name], *self._freezing) for name in self._built}
         with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
             began = time.perf_counter()
-            watches = self._watches(stack, {name: [self._stand.baseline[name]] for name in self._built})
+            watches = self._watches(stack, sides)
             for _ in range(blocks):
                 self._block(watches, process=0)
                 pruned = prune_below is not None and self._is_below(prune_below)
@@ -131,9 +135,10 @@ class Trial:
         That twice the calls take twice the time is checked in one of them, which one being secret.
         """
         doubted = int(self._stand.rng.integers(processes))
+        besides = {name: self._sides(name, sides) for name in self._built}
         for process in range(processes):
             with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
-                watches = self._watches(stack, {name: self._sides(name, sides) for name in self._built})
+                watches = self._watches(stack, besides)
                 for _ in range(blocks):
                     self._block(watches, process)
                 suspect = self._disagreement(watches) if process == doubted else ""
@@ -202,8 +207,12 @@ class Trial:
     @cached_property
     def _parting(self) -> bool:
         """Whether the kernel starts threads and these get no priority."""
+        return not can_prioritise() and self._contains(_STARTS_THREADS)
+
+    def _contains(self, name: re.Pattern[bytes]) -> bool:
+        """Whether an object has such a symbol: what a kernel says when it runs, it may say otherwise next time."""
         paths = [built.object_path for built in self._built.values()]
-        return not can_prioritise() and any(path and _STARTS_THREADS.search(path.read_bytes()) for path in paths)
+        return any(path and name.search(path.read_bytes()) for path in paths)
 
     def verdict(self, status: Status, reason: str = "") -> Evaluation:
         """The evaluation as it stands; timings go with the statuses that carry them."""
@@ -212,7 +221,7 @@ class Trial:
         timings = tuple(
             WorkloadTiming(
                 name,
-                stand.baseline[name],
+                self._baseline(name),
                 tuple(rows),
                 stand.bounds_ms.get(name),
                 self._hot.get(name, ()),
@@ -257,8 +266,6 @@ class Trial:
         stand = self._stand
         with stand.runner(built, material, [item.inputs for item in known], known[0].constants) as runner:
             self._level = weakest(runner.sandbox_level)
-            if runner.info.packed_bytes:
-                self._flags.add("prepacked")
             found = verify(
                 runner, known, material.outputs, stand.task.tolerance,
                 limit_s=stand.limit_s(material), repeats=repeats, enough_s=enough_s,
@@ -300,12 +307,38 @@ class Trial:
         base_s = self._stand.baselines.stopwatch(self._stand.baseline[name], name).call_s
         return max(base_s * 2 ** (_HOPELESS_LOG2 + 1 - prune_below), _SHORT_S)
 
+    @cached_property
+    def _freezing(self) -> tuple[str, ...]:
+        """``frozen`` for a kernel that packs weights before the clock runs: it is held to a torch that does so too.
+
+        The first such kernel waits for torch to compile.
+        """
+        if "prepacked" not in self._flags:
+            return ()
+        baselines = self._stand.baselines
+        with self._stage("frozen"):
+            if baselines.state("frozen") == "waiting":
+                baselines.prepare("frozen", self._stand.materials)
+            if baselines.state("frozen", _FREEZING_S) == "ready":
+                return ("frozen",)
+        self._flags.add("unfrozen")
+        return ()
+
+    def _baseline(self, name: str) -> str:
+        """The side that ratios are taken to: the campaign's choice, or frozen where that was faster beside this."""
+        chosen = self._stand.baseline[name]
+        medians: dict[str, float] = {}
+        for side in (chosen, "frozen"):
+            times = [ms for row in self._rows.get(name, ()) if (ms := row.baseline_ms(side)) is not None]
+            medians |= {side: statistics.median(times)} if times else {}
+        return min(medians, key=medians.__getitem__, default=chosen)
+
     @property
     def _passed(self) -> set[int]:
         return self._stand.passed[self._candidate.id, tuple(sorted(self._params.items()))]
 
     def _sides(self, name: str, sides: Sequence[str]) -> list[str]:
-        wanted = {self._stand.baseline[name] if side == "baseline" else side for side in sides}
+        wanted = {self._stand.baseline[name] if side == "baseline" else side for side in (*sides, *self._freezing)}
         return [side for side in SIDES if side in wanted and self._stand.baselines.has(side)]
 
     def _watches(self, stack: ExitStack, sides: Mapping[str, Sequence[str]]) -> Watches:
@@ -320,8 +353,7 @@ class Trial:
     def _block(self, watches: Watches, process: int) -> None:
         for name, sides in watches.items():
             times = paired_block(sides, self._stand.rng)
-            block = Block(process, times["candidate"], times.get("eager"), times.get("compiled"))
-            self._rows[name].append(block)
+            self._rows[name].append(Block.of(process, times))
 
     def _time_hot_and_cold(self, sides: Sequence[str]) -> None:
         with self._stage("hot_cold"):
@@ -344,10 +376,9 @@ class Trial:
 
     def _ratios(self) -> list[float]:
         """Per block the mean log2 ratio to the baseline over the workloads."""
-        baseline = self._stand.baseline
         per_workload = [
-            [math.log2((row.baseline_ms(baseline[name]) or row.candidate_ms) / row.candidate_ms) for row in rows]
-            for name, rows in self._rows.items()
+            [math.log2((row.baseline_ms(side) or row.candidate_ms) / row.candidate_ms) for row in rows]
+            for side, rows in ((self._baseline(name), rows) for name, rows in self._rows.items())
         ]
         return [statistics.fmean(column) for column in zip(*per_workload, strict=True)]
 

@@ -193,7 +193,7 @@ class ReferenceWorker(_Worker):
 
 
 class BaselineWorker(_Worker):
-    """Runs eager or compiled PyTorch on the judge's inputs, by the judge's clock.
+    """Runs PyTorch as `side` (one of `SIDES`) on the judge's inputs, by the judge's clock.
 
     Outputs alternate between two held slots, as kernels' do. Nothing blocks before `run`: the
     process starts and compiles in the background.
@@ -203,7 +203,7 @@ class BaselineWorker(_Worker):
         self,
         task: Task,
         *,
-        side: Literal["eager", "compiled"],
+        side: str,
         threads: int = 1,
         seed: int = 0,
         isa: str = "native",

@@ -106,8 +106,11 @@ class _Server:
         torch.set_grad_enabled(False)
         if task["side"] != "reference":
             allow_precision(tolerance_of(task["source"], task["path"]).precision)
-        if task["side"] == "compiled":
+        if task["side"] in ("compiled", "frozen"):
             importlib.import_module("torch._inductor.compile_fx")  # while others are still at work
+        if task["side"] == "frozen":
+            inductor: Any = importlib.import_module("torch._inductor.config")
+            inductor.freezing = True
         if task["root"]:
             sys.path.insert(0, task["root"])
         _limit_memory()
@@ -188,8 +191,8 @@ class _Server:
             shared.close()  # the tensors keep the mapping; ten thousand descriptors would not be allowed
         self._held[workload] = [None, None]
         if workload not in self._callables:
-            compiled = self._task["side"] == "compiled"
-            self._callables[workload] = torch.compile(loaded.model) if compiled else loaded.model
+            as_is = self._task["side"] == "eager"
+            self._callables[workload] = loaded.model if as_is else torch.compile(loaded.model)
         self.stage(f"warming up workload {workload}")
         with loaded.blamed("forward()"):
             self._loop(workload, 3, 0)

@@ -44,7 +44,8 @@ _HINTS: dict[int, str] = {
 _KEPT_OUTPUT_BYTES = 64 * 1024
 
 
-_IMPORTS = {"reference": ("torch.export._trace",), "eager": (), "compiled": ("torch._inductor.compile_fx",)}
+_COMPILER = ("torch._inductor.compile_fx",)
+_IMPORTS = {"reference": ("torch.export._trace",), "eager": (), "compiled": _COMPILER, "frozen": _COMPILER}
 """What a side's work imports beyond torch, in seconds."""
 
 

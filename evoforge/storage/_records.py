@@ -261,17 +261,19 @@ _BLOCKS = ("blocks", "hot", "cold")
 
 
 def _timing_to_json(timing: WorkloadTiming) -> Row:
-    """Hot and cold blocks stand there only where they were measured: most rows have none."""
-    lists = {
-        name: [[b.process, b.candidate_ms, b.eager_ms, b.compiled_ms] for b in getattr(timing, name)]
-        for name in _BLOCKS
-    }
+    """What few kernels have stands there only where it was measured: hot and cold blocks, the frozen side."""
+    lists = {name: [_block_to_json(block) for block in getattr(timing, name)] for name in _BLOCKS}
     return {
         "workload": timing.workload,
         "baseline": timing.baseline,
         "bound_ms": timing.bound_ms,
         **{name: blocks for name, blocks in lists.items() if blocks or name == "blocks"},
     }
+
+
+def _block_to_json(block: Block) -> list[float | None]:
+    frozen = [] if block.frozen_ms is None else [block.frozen_ms]
+    return [block.process, block.candidate_ms, block.eager_ms, block.compiled_ms, *frozen]
 
 
 def _timing_from_json(data: Mapping[str, Any]) -> WorkloadTiming:

@@ -70,7 +70,7 @@ def kernel(text: str = "a", **changes: Any) -> Candidate:
 
 def an_evaluation(candidate: Candidate, status: Status = Status.CORRECT, /, **changes: Any) -> Evaluation:
     """An evaluation with timings where its status has them."""
-    blocks = tuple(Block(process, 0.1 + process / 3, 0.3, None) for process in range(5))
+    blocks = tuple(Block(process, 0.1 + process / 3, 0.3, None, process / 7 or None) for process in range(5))
     timed = status in (Status.CORRECT, Status.PRUNED, Status.QUARANTINED)
     timings = (WorkloadTiming("small", "eager", blocks, 0.01), WorkloadTiming("large", "eager", blocks, None))
     base = Evaluation(

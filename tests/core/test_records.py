@@ -51,6 +51,16 @@ def test_a_side_that_was_not_timed_is_null() -> None:
     assert found.speedup_best_baseline == pytest.approx(2.0)
 
 
+def test_the_frozen_side_counts_where_it_was_timed() -> None:
+    times = {"candidate": 1.0, "eager": 4.0, "compiled": 3.0, "frozen": 1.5}
+    found = evaluation(timings=(WorkloadTiming("a", "compiled", (Block.of(0, times),)),))
+    assert found.speedup() == pytest.approx(3.0), "the campaign's baseline"
+    assert found.speedup_best_baseline == pytest.approx(1.5)
+    assert found.against_fastest().speedup() == pytest.approx(1.5)
+    assert found.against_fastest().timings[0].baseline == "frozen"
+    assert Block.of(1, {"candidate": 1.0, "compiled": 2.0}) == Block(1, 1.0, compiled_ms=2.0)
+
+
 def test_hot_and_cold_stand_beside_the_warm_blocks() -> None:
     hot = WorkloadTiming("a", "eager", (Block(0, 1.0, eager_ms=2.0),), hot=(Block(0, 0.5, eager_ms=0.25),))
     found = evaluation(timings=(hot,))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +49,17 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+
+
+PLAIN = """
+#include "evoforge.h"
+extern "C" int evo_run(const evo_call* call) {
+    for (int64_t i = 0; i < EVO_SIZE(in0, 0) * EVO_SIZE(in0, 1); i++)
+        EVO_OUT(float, 0)[i] = EVO_IN(float, 0)[i] * 2.0f * EVO_CST(float, 0)[i % EVO_SIZE(in0, 1)];
+    return 0;
+}
+"""
+TIMED = ("eager", "frozen")
 
 
 def candidate_of(source: str) -> Candidate:
@@ -226,6 +238,26 @@ def test_weights_reach_the_kernel_and_packing_is_flagged(
         assert found.flags == ("prepacked",)
         assert judge.verify(candidate_of(kernel("repacks")), {}).status is Status.VIOLATION
         assert judge.busy_seconds > 0
+
+
+def test_a_kernel_that_packs_is_held_to_a_torch_that_freezes(
+    one_thread: Target, kernel: Callable[[str], str], tmp_path: Path
+) -> None:
+    path = tmp_path / "scale.py"
+    path.write_text(SCALE)
+    with Judge(load_task(str(path)), one_thread, seed=3) as judge:
+        judge.open()
+        found = without_noise(lambda: judge.trial(candidate_of(kernel("packed")), {}, wanted_facts=False))
+        assert found.status is Status.CORRECT, found.reason
+        (timing,) = found.timings
+        times = {side: statistics.median(b.baseline_ms(side) or 0.0 for b in timing.blocks) for side in TIMED}
+        assert all(times.values()), "beside both in every block"
+        assert timing.baseline == min(times, key=times.__getitem__)
+        assert found.seconds["frozen"] > 0
+        plain = without_noise(lambda: judge.trial(candidate_of(PLAIN), {}, wanted_facts=False))
+        assert plain.status is Status.CORRECT, plain.reason
+        assert all(block.frozen_ms is None for timing in plain.timings for block in timing.blocks)
+        assert "frozen" not in plain.seconds
 
 
 def test_nothing_is_left_when_the_judge_closes(one_thread: Target, tmp_path: Path) -> None:
