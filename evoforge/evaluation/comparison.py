@@ -126,5 +126,5 @@ def duel(stand: Stand, first: Trial, second: Trial, blocks: int) -> tuple[float,
             ratios.append(statistics.median(statistics.fmean(b) - statistics.fmean(a) for a, b in pairs))
             noise.append(statistics.median((a[0] - a[1] + b[0] - b[1]) / 2 for a, b in pairs))
         for one, trial in enumerate((first, second)):
-            trial.remember(made[one] for made in watched)
+            trial.briefs.add(made[one] for made in watched)
     return statistics.fmean(ratios), statistics.fmean(noise)

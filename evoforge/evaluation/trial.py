@@ -6,13 +6,14 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any
 
 from evoforge.core import SIDES, Block, Candidate, Evaluation, Kind, Params, Status, WorkloadTiming
 from evoforge.errors import EvoforgeError, ParameterError, WorkerError
+from evoforge.evaluation.briefs import Briefs
 from evoforge.evaluation.build import Built
 from evoforge.evaluation.hotcold import SLOW_HOT, is_slow_hot, time_hot_and_cold
 from evoforge.evaluation.material import Known, Material
@@ -21,7 +22,7 @@ from evoforge.evaluation.runner import KernelFault
 from evoforge.evaluation.sandbox import weakest
 from evoforge.evaluation.sanitize import sanitize
 from evoforge.evaluation.stand import Stand, build_all, describe
-from evoforge.evaluation.timing import BRIEF_LOG2, Batches, Stopwatch, agreed_gap, paired_block, significantly_below
+from evoforge.evaluation.timing import Batches, Stopwatch, paired_block, significantly_below
 from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput, verify
 
 __all__ = ["Trial"]
@@ -31,9 +32,6 @@ _HOPELESS_LOG2 = 2.0  # so far below what it must beat, one block is enough, or 
 _NOBODY_CHEATS_LOG2 = -1.0  # a kernel that takes twice the baseline's time is not doubted
 _TRIAL_TIMING_S = 2.0
 _SHORT_S = 0.05
-_DOUBTED_PROCESSES = 9  # at least, where one of them is suspect
-_MOST_PROCESSES = 25
-_PARTING_PROCESSES = 15
 _FREEZING_S = 600.0
 _PACKS = re.compile(rb"evo_prepare")
 _STARTS_THREADS = re.compile(rb"GOMP_|pthread_create|thrd_create|_M_start_thread")  # OpenMP, POSIX, C11, std::thread
@@ -62,7 +60,6 @@ class Trial:
         self._rows: dict[str, list[Block]] = {name: [] for name in stand.materials}
         self._hot: dict[str, tuple[Block, ...]] = {}
         self._cold: dict[str, tuple[Block, ...]] = {}
-        self._watched: list[list[Stopwatch]] = []  # per process and workload
 
     def run(
         self, measure: Callable[[Trial], Evaluation], *, unseen: bool = False, sanitized: bool = False,
@@ -120,7 +117,7 @@ class Trial:
                     break
             doubted = not pruned and max(self._ratios()) > _NOBODY_CHEATS_LOG2
             suspect = self._disagreement(watches) if doubted else ""
-            self.remember(sides["candidate"] for sides in watches.values())
+            self.briefs.add(sides["candidate"] for sides in watches.values())
         if doubted and not suspect:
             suspect = self.skipped()
         if suspect:
@@ -142,7 +139,7 @@ class Trial:
                 for _ in range(blocks):
                     self._block(watches, process)
                 suspect = self._disagreement(watches) if process == doubted else ""
-                self.remember(sides["candidate"] for sides in watches.values())
+                self.briefs.add(sides["candidate"] for sides in watches.values())
             if suspect:
                 return self.verdict(Status.TIMING_SUSPECT, suspect)
         suspect = self.skipped()
@@ -173,41 +170,20 @@ class Trial:
         watch.calibrate()
         return watch
 
-    def remember(self, watches: Iterable[Stopwatch]) -> None:
-        """Keeps the stopwatches of one more process, one per workload, for `skipped`."""
-        self._watched.append(list(watches))
+    @cached_property
+    def briefs(self) -> Briefs:
+        """What the processes' brief batches say; threads take long to part where they get no priority."""
+        return Briefs(parting=not can_prioritise() and self._contains(_STARTS_THREADS))
 
     def skipped(self) -> str:
-        """Why a kernel is taken to skip calls or to keep answers; empty when it does not.
-
-        In one process noise can look like it, or hide it: several fresh ones count.
-        """
-        while self._undecided():
+        """Why a kernel is taken to skip calls or to keep answers, after as many processes as that takes; or empty."""
+        while self.briefs.undecided:
             with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
                 watches = [self.watch(stack, name) for name in self._built]
                 for watch in watches:
                     watch.batch_ms()
-                self.remember(watches)
-        if self._gap() >= -BRIEF_LOG2:
-            return ""
-        times = 2 ** -self._gap()
-        return f"a call takes {times:.2g} times as long where every output is checked and nothing can have been kept"
-
-    def _undecided(self) -> bool:
-        """Whether more processes may show something else than those that there are."""
-        if self._gap() < -BRIEF_LOG2:
-            return len(self._watched) < (_PARTING_PROCESSES if self._parting else _MOST_PROCESSES)
-        suspect = any(gap < -BRIEF_LOG2 for watches in self._watched for watch in watches for gap in watch.gaps())
-        return suspect and not self._parting and len(self._watched) < _DOUBTED_PROCESSES
-
-    def _gap(self) -> float:
-        """The worst workload's."""
-        return min(agreed_gap(watches, parting=self._parting) for watches in zip(*self._watched, strict=True))
-
-    @cached_property
-    def _parting(self) -> bool:
-        """Whether the kernel starts threads and these get no priority."""
-        return not can_prioritise() and self._contains(_STARTS_THREADS)
+                self.briefs.add(watches)
+        return self.briefs.reason
 
     def _contains(self, name: re.Pattern[bytes]) -> bool:
         """Whether an object has such a symbol: what a kernel says when it runs, it may say otherwise next time."""
