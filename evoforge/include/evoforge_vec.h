@@ -447,22 +447,21 @@ EVO_INLINE ivec isnan(vec x) { return x != x; }
 EVO_INLINE bool isnan(float x) { return x != x; }
 EVO_INLINE bool isnan(double x) { return x != x; }
 
-EVO_INLINE vec max(vec a, vec b) {
-#ifdef EVO_AVX512  // the instruction gives its second operand when either is NaN
-    __m512 r = _mm512_max_ps((__m512)b, (__m512)a);
-    return (vec)_mm512_mask_mov_ps(r, _mm512_cmp_ps_mask((__m512)b, (__m512)b, _CMP_UNORD_Q), (__m512)b);
-#else
-    return b != b ? b : (b > a ? b : a);
-#endif
-}
-EVO_INLINE vec min(vec a, vec b) {
+namespace detail {  // the instructions: their second operand where either is NaN
 #ifdef EVO_AVX512
-    __m512 r = _mm512_min_ps((__m512)b, (__m512)a);
-    return (vec)_mm512_mask_mov_ps(r, _mm512_cmp_ps_mask((__m512)b, (__m512)b, _CMP_UNORD_Q), (__m512)b);
+EVO_INLINE vec greater(vec a, vec b) { return (vec)_mm512_max_ps((__m512)a, (__m512)b); }
+EVO_INLINE vec lesser(vec a, vec b) { return (vec)_mm512_min_ps((__m512)a, (__m512)b); }
+#elif defined(EVO_AVX2)
+EVO_INLINE vec greater(vec a, vec b) { return (vec)_mm256_max_ps((__m256)a, (__m256)b); }
+EVO_INLINE vec lesser(vec a, vec b) { return (vec)_mm256_min_ps((__m256)a, (__m256)b); }
 #else
-    return b != b ? b : (b < a ? b : a);
+EVO_INLINE vec greater(vec a, vec b) { return (vec)_mm_max_ps((__m128)a, (__m128)b); }
+EVO_INLINE vec lesser(vec a, vec b) { return (vec)_mm_min_ps((__m128)a, (__m128)b); }
 #endif
-}
+}  // namespace detail
+
+EVO_INLINE vec max(vec a, vec b) { return select(isnan(b), b, detail::greater(b, a)); }
+EVO_INLINE vec min(vec a, vec b) { return select(isnan(b), b, detail::lesser(b, a)); }
 // for integers the NaN tests are void
 template <class T>
 EVO_INLINE T max(T a, T b) { return a != a ? a : (b != b ? b : (b > a ? b : a)); }
@@ -556,14 +555,8 @@ EVO_INLINE vec horner(vec, float c) { return broadcast(c); }
 template <class... Rest>
 EVO_INLINE vec horner(vec x, float c, Rest... rest) { return fma(horner(x, rest...), x, c); }  // c + x·(…)
 
-// NaN stays NaN: the instructions give their second operand then.
-EVO_INLINE vec clamp(vec x, float low, float high) {
-#ifdef EVO_AVX512
-    return (vec)_mm512_max_ps((__m512)broadcast(low), _mm512_min_ps((__m512)broadcast(high), (__m512)x));
-#else
-    return x > high ? broadcast(high) : (x < low ? broadcast(low) : x);
-#endif
-}
+// NaN stays NaN.
+EVO_INLINE vec clamp(vec x, float low, float high) { return greater(broadcast(low), lesser(broadcast(high), x)); }
 // x = n·ln 2 + r with |r| ≤ ln 2 / 2; ln 2 in two parts, the first exact when multiplied by n
 EVO_INLINE vec reduce_exp(vec x, vec& n) {
     n = round(x * 1.44269504088896341f);
