@@ -31,14 +31,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from coevolution_kernels import TASKS, run_kernels
+from recorded_campaigns import TASKS, Measured, difference_interval, seeds
 from simulated_campaign import run_campaign
 
 from evoforge.prompts import PromptPool
@@ -52,8 +51,8 @@ def main() -> int:
     commands = parser.add_subparsers(dest="what", required=True)
     model = commands.add_parser("model", help="a simulated model, priced by the token")
     model.add_argument("-o", "--output", type=Path, required=True)
-    model.add_argument("--seeds", type=_seeds, default=_seeds("10-29"))
-    model.add_argument("--pilot", type=_seeds, default=_seeds("100-109"), help="campaigns that choose the static seed")
+    model.add_argument("--seeds", type=seeds, default=seeds("10-29"))
+    model.add_argument("--pilot", type=seeds, default=seeds("100-109"), help="campaigns that choose the static seed")
     model.add_argument("--usd", type=float, default=4.0, help="of every campaign")
     model.add_argument("--jobs", type=int, default=2)
     model.add_argument("--arm", action="append", default=[], help="beside the best static only this; repeatable")
@@ -61,17 +60,12 @@ def main() -> int:
     kernels.add_argument("-o", "--output", type=Path, required=True)
     kernels.add_argument("--folder", type=Path, required=True, help="of the records, one store per task")
     kernels.add_argument("--task", action="append", default=[], choices=sorted(TASKS), help="only this; repeatable")
-    kernels.add_argument("--seeds", type=_seeds, default=_seeds("10-19"))
-    kernels.add_argument("--pilot", type=_seeds, default=_seeds("100-102"))
+    kernels.add_argument("--seeds", type=seeds, default=seeds("10-19"))
+    kernels.add_argument("--pilot", type=seeds, default=seeds("100-102"))
     kernels.add_argument("--evals", type=int, default=60, help="of every campaign")
     kernels.add_argument("--minutes", type=float, help="begin no campaign after so many; a further call goes on")
     options = parser.parse_args()
     return _model(options) if options.what == "model" else _kernels(options)
-
-
-def _seeds(text: str) -> range:
-    first, _, last = text.partition("-")
-    return range(int(first), int(last or first) + 1)
 
 
 def _model(options: argparse.Namespace) -> int:
@@ -109,7 +103,7 @@ def _compared(rates: Mapping[str, Sequence[float]], static: str) -> bool:
 
 def _kernels(options: argparse.Namespace) -> int:
     names = [f"frozen:{prompt.name}" for prompt in PromptPool.default("cpp")]
-    rows = _Measured(options)
+    rows = Measured(options.output, options.folder, options.evals, options.minutes)
     sure, better, compared = True, 0, 0
     for task in options.task or sorted(TASKS):
         if not rows.fill(task, [(arm, seed) for seed in options.pilot for arm in names]):
@@ -133,44 +127,6 @@ def _kernels(options: argparse.Namespace) -> int:
         f"evolved better than both on {better} of {compared} tasks" + ("" if compared == wanted else ", not all done")
     )
     return int(not (sure and compared == wanted and better > wanted / 2))
-
-
-class _Measured:
-    """Campaigns on real kernels, one JSON line each, keyed by (task, arm, seed, evaluations)."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._path, self._folder, self._evals = options.output, options.folder, options.evals
-        self._until = time.monotonic() + 60 * options.minutes if options.minutes else float("inf")
-        self._folder.mkdir(parents=True, exist_ok=True)
-        text = self._path.read_text() if self._path.exists() else ""
-        found = [json.loads(line) for line in text.splitlines()]
-        self._rows = {(row["task"], row["arm"], row["seed"], row["budget_evals"]): row for row in found}
-
-    def fill(self, task: str, wanted: Iterable[tuple[str, int]]) -> bool:
-        """Runs what is missing, one after the other; False where the time is up first."""
-        for arm, seed in wanted:
-            if (task, arm, seed, self._evals) in self._rows:
-                continue
-            if time.monotonic() > self._until:
-                print(f"{task}: time is up before {arm}, seed {seed}; the same command goes on", file=sys.stderr)
-                return False
-            row = run_kernels(task, arm, seed, self._evals, self._folder)
-            self._rows[task, arm, seed, self._evals] = row
-            with self._path.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-            print(f"{task} {arm} {seed}: {row['qd_score']:.2f} in {row['seconds']} s", file=sys.stderr)
-        return True
-
-    def scores(self, task: str, arm: str, seeds: Iterable[int]) -> list[float]:
-        return [self._rows[task, arm, seed, self._evals]["qd_score"] for seed in seeds]
-
-
-def difference_interval(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
-    """Mean difference of paired campaigns, and its bootstrap 95% interval over pairs."""
-    gaps = np.asarray(ours) - np.asarray(theirs)
-    drawn = np.random.default_rng(0).integers(len(gaps), size=(_DRAWS, len(gaps)))
-    low, high = np.quantile(gaps[drawn].mean(axis=1), [0.025, 0.975])
-    return float(gaps.mean()), float(low), float(high)
 
 
 def ratio_interval(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:

@@ -71,6 +71,7 @@ extern "C" int evo_run(const evo_call* call) {{
 """
 SIZES = {"cache": (64, 1024), "memory": (4096, 4096)}
 SLOWER = {"cache": 0.05, "memory": 0.15}
+_CALIBRATIONS = 12
 
 
 def main() -> int:
@@ -121,20 +122,24 @@ def _kernel(extra: int) -> Candidate:
 def _calibrated(judge: Judge, share: float) -> tuple[int, float]:
     """How many extra iterations make the kernel slower by `share`, and by how much they did when measured.
 
-    A few iterations hide behind memory that is waited for: what many of them cost says too little.
+    A few iterations hide behind memory that is waited for: what many of them cost tells too little. No more than
+    `share` may be measured, since what is easier to see would flatter.
     """
     plain_ms, extra = _latency_ms(judge, 0), 1000
     while (slow_ms := _latency_ms(judge, extra)) < 2 * plain_ms:
         extra *= 4
     extra = round(share * plain_ms / (slow_ms - plain_ms) * extra)
-    for _ in range(2):
-        extra = round(extra * share / max(_slowdown(judge, extra), share / 4))
-    return extra, _slowdown(judge, extra)
+    for _ in range(_CALIBRATIONS):
+        found = _slowdown(judge, extra)
+        if 0.94 * share <= found <= share:
+            break
+        extra = round(extra * min(max(0.97 * share / found, 0.5), 2.0))
+    return extra, found
 
 
 def _slowdown(judge: Judge, extra: int) -> float:
     plain, slow = (_kernel(0), {}), (_kernel(extra), {})
-    return statistics.median(judge.compare(plain, slow).ratio for _ in range(5)) - 1
+    return statistics.median(judge.compare(plain, slow).ratio for _ in range(9)) - 1
 
 
 def _latency_ms(judge: Judge, extra: int) -> float:

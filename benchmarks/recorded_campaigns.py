@@ -1,29 +1,41 @@
-"""Campaigns on real kernels whose arms share one record of evaluations per task."""
+"""Campaigns on real kernels whose arms share one record of evaluations per task.
+
+Arms: ``evolved`` is evoforge as it comes, ``frozen:NAME`` with one meta-prompt alone, ``shuffled`` with credit that
+tells nothing; ``random`` and ``optuna`` search the same space without an archive (`flat_search`).
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from flat_search import FlatLoop, OptunaSource, RandomSource
 from shuffled import ShuffledBandit, ShuffledPool
 
+from evoforge.archives.stats import qd_auc
 from evoforge.campaign import Campaign
 from evoforge.campaign._journey import Journey
 from evoforge.campaign._loop import Loop
 from evoforge.config import Budget, CampaignConfig
+from evoforge.lowering.space import ScheduleSpace
 from evoforge.prompts import PromptPool
 from evoforge.storage import Store, open_store
 
-__all__ = ["TASKS", "run_kernels"]
+__all__ = ["TASKS", "Measured", "difference_interval", "run_kernels", "seeds"]
 
 _TASKS = Path(__file__).resolve().parent.parent / "experiments" / "tasks"
 _RECORD = "record"
 _NO_SEED = 2**40  # of the record's campaign: a replay with its seed would end where it ended
 USD_PER_S = 1e-4
+_DRAWS = 10_000
+_FLAT = {"random": RandomSource, "optuna": OptunaSource}
 
 TASKS: Mapping[str, Mapping[str, int]] = {
     "add_rms_norm": {"M": 64, "N": 1024},
@@ -44,15 +56,63 @@ def run_kernels(task: str, arm: str, seed: int, evals: int, folder: Path) -> dic
         url = f"sqlite:///{scratch}/run.db"
         campaign = _Arm.create(_config(task, arm, seed, evals), url, replay=record, replay_extend=True)
         result = campaign.run()
+        journey = campaign.watched
+        best = journey.state.archive.best()
         with open_store(url, create=False) as mine, open_store(record, create=False) as theirs:
             measured = _keep(mine, campaign.name, theirs)
             prompts = len(mine.meta_prompts(campaign.name))
     return {
         "task": task, "arm": arm, "seed": seed, "budget_evals": evals, "evaluations": result.evaluations,
         "correct": result.correct, "qd_score": result.qd_score, "cells": result.filled, "reachable": result.reachable,
+        "best": best.objective if best else None, "qd_auc": qd_auc(sorted(journey.trace.items())),
         "prompts": prompts, "measured": measured, "stopped": result.stop_reason,
         "seconds": round(time.perf_counter() - began, 1),
     }  # fmt: skip
+
+
+class Measured:
+    """Campaigns on real kernels, one JSON line each, keyed by (task, arm, seed, evaluations)."""
+
+    def __init__(self, path: Path, folder: Path, evals: int, minutes: float | None) -> None:
+        self._path, self._folder, self._evals = path, folder, evals
+        self._until = time.monotonic() + 60 * minutes if minutes else float("inf")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        text = self._path.read_text() if self._path.exists() else ""
+        found = [json.loads(line) for line in text.splitlines()]
+        self._rows = {(row["task"], row["arm"], row["seed"], row["budget_evals"]): row for row in found}
+
+    def fill(self, task: str, wanted: Iterable[tuple[str, int]]) -> bool:
+        """Runs what is missing, one after the other; False where the time is up first."""
+        for arm, seed in wanted:
+            if (task, arm, seed, self._evals) in self._rows:
+                continue
+            if time.monotonic() > self._until:
+                print(f"{task}: time is up before {arm}, seed {seed}; the same command goes on", file=sys.stderr)
+                return False
+            row = run_kernels(task, arm, seed, self._evals, self._folder)
+            self._rows[task, arm, seed, self._evals] = row
+            with self._path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(f"{task} {arm} {seed}: {row['qd_score']:.2f} in {row['seconds']} s", file=sys.stderr)
+        return True
+
+    def scores(self, task: str, arm: str, seeds: Iterable[int], key: str = "qd_score") -> list[float]:
+        """One number per campaign, in the order of seeds."""
+        return [self._rows[task, arm, seed, self._evals][key] for seed in seeds]
+
+
+def difference_interval(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
+    """Mean difference of paired campaigns, and its bootstrap 95% interval over pairs."""
+    gaps = np.asarray(ours) - np.asarray(theirs)
+    drawn = np.random.default_rng(0).integers(len(gaps), size=(_DRAWS, len(gaps)))
+    low, high = np.quantile(gaps[drawn].mean(axis=1), [0.025, 0.975])
+    return float(gaps.mean()), float(low), float(high)
+
+
+def seeds(text: str) -> range:
+    """``10-19``, or one number."""
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
 
 
 def _config(task: str, arm: str, seed: int, evals: int) -> CampaignConfig:
@@ -100,7 +160,9 @@ def _keep(mine: Store, name: str, record: Store) -> int:
 
 
 class _Arm(Campaign):
-    """A campaign with credit as its name says, and without the report at its end, which no arm needs."""
+    """A campaign searched as its name says, and without the report at its end, which no arm needs."""
+
+    watched: _Watched
 
     def pool(self) -> PromptPool:
         plain = super().pool()
@@ -110,10 +172,23 @@ class _Arm(Campaign):
         loop = super()._loop(*args, **more)
         if isinstance(loop.pool, ShuffledPool):
             loop.bandit = ShuffledBandit(loop.pool, USD_PER_S)
-        loop.journey = _Unreported(**{one.name: getattr(loop.journey, one.name) for one in fields(loop.journey)})
+        self.watched = _Watched(**{one.name: getattr(loop.journey, one.name) for one in fields(loop.journey)})
+        loop.journey = self.watched
+        if self.name in _FLAT:
+            assert isinstance(loop.space, ScheduleSpace)
+            return FlatLoop.of(loop, _FLAT[self.name](loop.space, self.config.seed))
         return loop
 
 
-class _Unreported(Journey):
+@dataclass
+class _Watched(Journey):
+    """Keeps the QD score after every evaluation, confirmations included."""
+
+    trace: dict[int, float] = field(default_factory=dict)
+
+    def progress(self, phase: str) -> None:
+        super().progress(phase)
+        self.trace[self.state.spent] = self.state.archive.qd_score
+
     def finish(self) -> None:
         """No arm is claimed to be fast."""
