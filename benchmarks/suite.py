@@ -20,13 +20,14 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from evoforge.campaign import Campaign, bench, status
 from evoforge.config import CampaignConfig, load_config
 from evoforge.errors import EnvironmentChangedError, MissingToolError, NotFoundError, StoreError
+from evoforge.evaluation.targets import resolve_target
 from evoforge.evaluation.tasks import load_task
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -105,7 +106,8 @@ def _with_minutes(config: CampaignConfig, minutes: float | None) -> CampaignConf
 
 def _row(task: str, config: CampaignConfig, store: str) -> dict[str, Any]:
     began = time.monotonic()
-    row: dict[str, Any] = {"task": task, "class": _CLASS_OF.get(task, "other"), "reason": ""}
+    cpu = resolve_target(config.target).fingerprint["cpu"]
+    row: dict[str, Any] = {"task": task, "class": _CLASS_OF.get(task, "other"), "reason": "", "cpu": cpu}
     try:
         row["minutes"] = config.budget.minutes
         name = _searched(config, store)
@@ -185,11 +187,14 @@ def _report(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if row["reason"]:
             yield f"- lost: {row['task']}: {' '.join(row['reason'].split())}"
     yield ""
-    yield "| class | tasks | FAST | SAME | SLOW | lost | geometric mean of the others |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| class | tasks | FAST | SAME | SLOW | lost | geometric mean of the others | over eager |"
+    yield "|---|---|---|---|---|---|---|---|"
     for name, group in {**groups, "all": list(rows)}.items():
         if group:
             yield _summary(name, group)
+    yield ""
+    for cpu, count in Counter(row["cpu"] for row in rows).items():
+        yield f"Measured on {cpu}: {count} tasks."
 
 
 def _line(row: Mapping[str, Any]) -> str:
@@ -211,11 +216,17 @@ def _ms(ours: float, speedup: float | None) -> str:
 
 
 def _summary(name: str, group: Sequence[Mapping[str, Any]]) -> str:
-    ratios = [row["speedup_best_baseline"] for row in group if not row["reason"]]
-    mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None
+    means = [
+        _mean(row[key] for row in group if not row["reason"]) for key in ("speedup_best_baseline", "speedup_eager")
+    ]
     verdicts = Counter("lost" if row["reason"] else row["verdict"] for row in group)
     counts = " | ".join(str(verdicts[verdict]) for verdict in ("FAST", "SAME", "SLOW", "lost"))
-    return f"| {name} | {len(group)} | {counts} | {'–' if mean is None else f'{mean:.2f}×'} |"
+    return f"| {name} | {len(group)} | {counts} | {' | '.join(means)} |"
+
+
+def _mean(ratios: Iterable[float]) -> str:
+    logs = [math.log(ratio) for ratio in ratios]
+    return f"{math.exp(math.fsum(logs) / len(logs)):.2f}×" if logs else "–"
 
 
 if __name__ == "__main__":
