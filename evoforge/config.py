@@ -94,6 +94,7 @@ class _Common(_Model):
     archive: _Archive = _Archive()
     tuning: _Tuning = _Tuning()
     judge: _Judge = _Judge()
+    transfer: bool = True
     seed: int = Field(default=0, ge=0, lt=2**63)
     workers: int = Field(default=4, ge=1, le=64)
 

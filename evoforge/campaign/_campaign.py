@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,10 @@ from evoforge.campaign._measure import Live, Measurer, Recorded
 from evoforge.campaign._models import check_models, desk_of, leaves
 from evoforge.campaign._prepare import Ground, prepare
 from evoforge.campaign._result import Result, summarise
-from evoforge.campaign._setup import Setup
+from evoforge.campaign._setup import Setup, Trace
 from evoforge.campaign._state import State
 from evoforge.campaign._told import told_of
+from evoforge.campaign._transfer import proposed, with_traces
 from evoforge.config import CampaignConfig
 from evoforge.core import PROTOCOL_VERSION, Call, Candidate, Evaluation, Kind, Target
 from evoforge.emitters import MODEL_EMITTERS, Bandit, Proposal, Selection, generator_emitters, model_emitters
@@ -147,6 +148,9 @@ class Campaign:
         target, judge, setup = self._setup(narrator, stack)
         ground = Ground.of(setup, target, self.row.reachable)
         cells = None if ground.reachable is None else sorted(ground.reachable)
+        # A replay begins with what its campaign began with.
+        if self.config.transfer and self.config.with_generator and ground.space is not None and self._replay is None:
+            setup = with_traces(setup, self.store, self.row, ground.space, narrator)
         self._keep(setup, reachable=cells)
         loop = self._loop(judge, target, setup, ground, narrator, clock, stack)
         self._restore(loop)
@@ -156,7 +160,7 @@ class Campaign:
             reason = "at_bound"
             self._keep(setup := setup.with_notice(setup.nothing_to_gain), reachable=cells)
         else:
-            reason = loop.run(self._seeds(ground, loop))
+            reason = loop.run(self._seeds(ground, loop, setup.traces or ()))
             loop.journey.finish()
         for workload, families in (judge.dropped_families if judge else {}).items():
             text = f"{workload}: not judged on inputs on which the task itself fails ({', '.join(families)})"
@@ -285,12 +289,15 @@ class Campaign:
             return live
         return Recorded(open_store(self._replay, create=False), self.row.task, self.row.target, live)
 
-    def _seeds(self, ground: Ground, loop: Loop) -> list[Candidate]:
-        """The user's own kernels, then the plain schedule that shows that something works."""
+    def _seeds(self, ground: Ground, loop: Loop, traces: Sequence[Trace]) -> list[Proposal]:
+        """The user's own kernels, the plain schedule that shows that something works, what won elsewhere."""
         seeds = [Candidate(self.config.language, source) for source in self.row.setup.get("seeds", [])]
+        won: list[Proposal] = []
         if ground.space is not None and self.config.with_generator:
-            seeds.append(ground.first_kernel(self.config.seed, loop.pool.active()[0].ref))
-        return seeds
+            prompt = loop.pool.active()[0].ref
+            seeds.append(ground.first_kernel(self.config.seed, prompt))
+            won = [proposed(trace, ground.space, prompt) for trace in traces]
+        return [*(Proposal(seed, operator=seed.operator, emitter=seed.operator) for seed in seeds), *won]
 
     def _restore(self, loop: Loop) -> None:
         """Tells the search everything that the store knows of this campaign, in ticket order."""

@@ -18,7 +18,7 @@ from evoforge.campaign._desk import Answered, Desk
 from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import BREADTH, CLOSE, Journey
 from evoforge.campaign._state import State, point
-from evoforge.core import AddStatus, Call, Candidate, Cell, Evaluation, MetaPrompt
+from evoforge.core import AddStatus, Call, Cell, Evaluation, MetaPrompt
 from evoforge.emitters import (
     Arm,
     Assignment,
@@ -73,13 +73,13 @@ class Loop:
         """Everything the search has learned."""
         return self.journey.state
 
-    def run(self, seeds: Sequence[Candidate]) -> str:
+    def run(self, seeds: Sequence[Proposal]) -> str:
         """Judges the seeds, then searches until something says stop; returns that reason."""
-        fresh = [seed for seed in seeds if seed.id not in self.state.candidates]
+        fresh = [seed for seed in seeds if seed.candidate.id not in self.state.candidates]
         for start in range(0, len(fresh), self.workers):
             if reason := self.journey.clock.stop_reason(self.state.spent):
                 return reason
-            self._round([self._imported(seed) for seed in fresh[start : start + self.workers]])
+            self._round([(self._ticket(), seed) for seed in fresh[start : start + self.workers]])
         while not (reason := self.journey.clock.stop_reason(self.state.spent)):
             deeper = self.journey.deepen()
             # What was asked in the round before; models work while the round is judged.
@@ -98,9 +98,6 @@ class Loop:
             self.journey.narrator.tell("notice", text=self.desk.spent)
             return _NO_MODEL
         return _NO_GENERATOR if self.space is None and not self.desk else _NO_SPACE
-
-    def _imported(self, candidate: Candidate) -> tuple[int, Proposal]:
-        return self._ticket(), Proposal(candidate, operator=candidate.operator, emitter=candidate.operator)
 
     def _ticket(self) -> int:
         self.next_ticket += 1

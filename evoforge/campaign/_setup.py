@@ -5,17 +5,26 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from evoforge.core import Signature, Target, Task
+from evoforge.core import Params, Signature, Target, Task
 from evoforge.errors import UnsupportedError
 from evoforge.lowering.ir import Graph, from_json, to_json
 
 if TYPE_CHECKING:
     from evoforge.evaluation.judge import Judge
 
-__all__ = ["Setup", "analyse", "bounded", "with_baseline"]
+__all__ = ["Setup", "Trace", "analyse", "bounded", "with_baseline"]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The decisions of an elite of campaign `origin`, as far as they exist here, and its parameters."""
+
+    origin: str
+    genome: Mapping[str, Any]
+    params: Params = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,8 @@ class Setup:
     foreign kernels can still be judged then, but nothing can be generated. `unfused` counts the
     tensor-sized intermediates of the task when nothing is fused (None: unknown). `baseline_ms` maps
     eager and compiled to their latency when the baseline was chosen. `ceilings` are the target's, as then.
+    `traces` are the decisions that other campaigns gave this one to begin with (`evoforge.campaign._transfer`);
+    None: not looked for.
     """
 
     signatures: Mapping[str, Signature]
@@ -39,6 +50,7 @@ class Setup:
     aa_margin: float | None = None
     notices: tuple[str, ...] = ()
     ceilings: Mapping[str, float] = field(default_factory=dict)
+    traces: tuple[Trace, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -53,6 +65,7 @@ class Setup:
             "aa_margin": self.aa_margin,
             "notices": list(self.notices),
             "ceilings": dict(self.ceilings),
+            "traces": None if self.traces is None else [asdict(trace) for trace in self.traces],
         }
 
     @classmethod
@@ -71,6 +84,7 @@ class Setup:
             aa_margin=data["aa_margin"],
             notices=tuple(data["notices"]),
             ceilings=data.get("ceilings", {}),
+            traces=None if (found := data.get("traces")) is None else tuple(Trace(**trace) for trace in found),
         )
 
     @property

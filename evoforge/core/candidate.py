@@ -19,7 +19,7 @@ class Candidate:
 
     `genome` is the schedule's decision trace as JSON, or None for text written by a model or a
     person. `meta_prompt` is ``name@version``. `operator` says how it was made: sample, mutate,
-    cross, aim, import.
+    cross, aim, transfer, import.
     """
 
     language: str

@@ -1,0 +1,78 @@
+"""What one campaign learned, another begins with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evoforge.campaign import Campaign, elites
+from evoforge.config import Budget, CampaignConfig
+from evoforge.storage import Store, open_store
+
+
+def config(task: Path, evals: int, **changes: Any) -> CampaignConfig:
+    fields: dict[str, Any] = {"task": str(task), "budget": Budget(evals=evals), "tuning": {"trials": 4}}
+    return CampaignConfig(**{**fields, **changes})
+
+
+@pytest.fixture(scope="module")
+def url(small_task: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store with a finished campaign, small-1."""
+    found = f"sqlite:///{tmp_path_factory.mktemp('store')}/evoforge.db"
+    result = Campaign.create(config(small_task, 10, seed=5), found).run()
+    assert result.best is not None and result.best.low > 1, "there must be something to hand on"
+    return found
+
+
+def handed_on(store: Store, name: str) -> Any:
+    return store.campaign(name).setup["traces"]
+
+
+def test_other_sizes_begin_with_what_won(small_task: Path, url: str) -> None:
+    winners = {row["candidate"] for row in elites("small-1", url) if row["speedup"] > 1}
+    result = Campaign.create(config(small_task, 4, set={"M": 64}, seed=1), url).run()
+    (notice,) = [text for text in result.notices if "similar" in text]
+    assert "small-1" in notice
+    with open_store(url) as store:
+        known = {candidate.id: candidate for candidate in store.candidates("small-1")}
+        candidates = {candidate.id: candidate for candidate in store.candidates(result.campaign)}
+        traces = handed_on(store, result.campaign)
+        given = [row for row in store.proposals(result.campaign) if row.operator == "transfer"]
+    assert 1 <= len(given) <= len(traces) <= 2, "of one campaign two at most"
+    assert {trace["origin"] for trace in traces} == {"small-1"}
+    genomes = [known[winner].genome for winner in winners]
+    assert all(trace["genome"] in genomes for trace in traces)
+    for row in given:
+        assert row.emitter == "transfer"
+        assert candidates[row.candidate].genome in genomes
+    assert any(candidates[row.candidate].notes == {"from": "small-1"} for row in given)
+
+
+def test_replicates_stay_independent_and_it_can_be_turned_off(small_task: Path, url: str) -> None:
+    again = Campaign.create(config(small_task, 0, seed=2), url).run()
+    other = Campaign.create(config(small_task, 0, set={"M": 48}, transfer=False), url).run()
+    with open_store(url) as store:
+        assert [trace for trace in handed_on(store, again.campaign) if trace["origin"] == "small-1"] == []
+        assert handed_on(store, other.campaign) is None
+
+
+def test_another_operator_gives_nothing(url: str, tmp_path: Path) -> None:
+    text = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.cumsum(torch.tanh(x), 1)
+
+def get_inputs():
+    return [torch.randn(96, 640)]
+
+def get_init_inputs():
+    return []
+"""
+    (tmp_path / "running.py").write_text(text)
+    result = Campaign.create(config(tmp_path / "running.py", 0), url).run()
+    with open_store(url) as store:
+        assert handed_on(store, result.campaign) == []
