@@ -39,10 +39,10 @@ BRIEF_LOG2 = 0.32
 """25%, asked of the median over several processes: honest medians were seen within 5% (experiments/LOG.md)."""
 
 _BATCH_S = 0.010
-_WAKE_S = 300e-6  # what waking its threads may cost a batch
-_COLD_CALL_S = 15e-6  # what a call may take longer where it meets every page for the first time
+_COLD_CALL_S = 8e-6  # what a call may take longer where it meets every page for the first time: up to 4 were seen
 _SCATTERED_BYTES_PER_S = 6e9  # one thread's stores to pages that no cache holds; 4e9 to 7e9 were measured
-_TOO_BRIEF_S = 200e-6
+_UNSURE_S = 350e-6  # what neighbours on the same caches may cost a brief batch; at most 1.5 times what it should take
+_TOO_BRIEF_S = 60e-6  # less is the noise of two commands
 _MAX_CALLS = 1 << 20
 _NET_FLOOR = 0.05
 _EMPTIES = 7
@@ -59,8 +59,9 @@ _COLD_TENSORS = 8192  # a process may have 65530 mappings, and a tensor takes th
 class Brief(NamedTuple):
     """A batch in which every call has inputs and outputs of its own.
 
-    `seconds` is what passed, `written` counts bytes, `busy_s` is the processor time that the system booked on all
-    threads meanwhile. A kernel has worked no longer than either: the rest is the system's.
+    `seconds` is what passed, `busy_s` the processor time that the system booked on all threads meanwhile, both less
+    what a batch without calls takes; `written` counts bytes. A kernel has worked no longer than either: the rest is
+    the system's.
     """
 
     calls: int
@@ -192,9 +193,10 @@ class Stopwatch:
         scattered_s = brief.written / _SCATTERED_BYTES_PER_S if several else 0.0
         # Less than half of what long batches say is no work left out, but a clock that ticks too seldom.
         busy_s = brief.busy_s if brief.busy_s >= call_s * brief.calls / 2 else math.inf
-        spent = min(brief.seconds - self._overhead_s - _WAKE_S, busy_s)
-        allowed_s = _COLD_CALL_S * brief.calls + 2 * scattered_s if several else 0.0
-        if spent - call_s * brief.calls <= allowed_s or spent - scattered_s < _TOO_BRIEF_S:
+        spent = min(brief.seconds, busy_s)
+        spent -= min(_UNSURE_S, 1.5 * call_s * brief.calls)
+        allowed_s = max(_TOO_BRIEF_S, _COLD_CALL_S * brief.calls + 2 * scattered_s if several else 0.0)
+        if spent - call_s * brief.calls <= allowed_s:
             return 0.0
         return math.log2(call_s * brief.calls / (spent - scattered_s))
 

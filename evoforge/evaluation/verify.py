@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,8 +18,8 @@ from evoforge.evaluation.timing import Brief
 
 __all__ = ["FreshBatches", "SampledBatches", "Verified", "WrongOutput", "verify"]
 
-_LINE = 64  # bytes of a cache's line
 _LAST_CACHE_BYTES = 64 << 20  # a larger ring comes from memory in long batches, too
+_IDLE = 3  # batches without a call, of which the median is taken off
 _FILLS = (0xFF, 0x3F)  # as float32: NaN, and 0.747
 
 
@@ -119,8 +120,8 @@ class SampledBatches:
         """No set twice, into output buffers of their own, all of them looked at.
 
         One call on a set that is left out comes before, and then scratch memory is wiped, unless it is done
-        `again`, on the same sets. The judge itself has read a ring that may fit the last cache: it lies where
-        a long batch finds it, and the kernel has seen none of it.
+        `again`, on the same sets. The runner itself reads a ring that may fit the last cache through right before: it
+        lies where a long batch finds it, and the kernel has seen none of it. What no calls take is taken off.
         """
         ring = self._material.ring
         sets = len(ring)
@@ -135,15 +136,15 @@ class SampledBatches:
         start = self._first
         samples = [Samples(written, self._rng) for written in outputs]
         if not again:  # in a command of its own: a large workspace takes as long to wipe as a call
-            for inputs in ring if sum(one.total_bytes for one in ring) <= _LAST_CACHE_BYTES else ():
-                inputs.touch(_LINE)
             self._runner.run(0, 0, fill=int(self._rng.integers(1, 256)), timeout_s=self._limit_s)
-        before_s = self.busy_s
-        seconds = self._runner.run(calls, start, buffers=calls, timeout_s=(5 + calls) * self._limit_s)
-        busy_s = self.busy_s - before_s if math.isfinite(before_s) else math.inf
+        near = sets if sum(one.total_bytes for one in ring) <= _LAST_CACHE_BYTES else 0
+        idle = [self._runner.run_ready(0, 0, near=near, timeout_s=self._limit_s) for _ in range(_IDLE)]
+        seconds, busy_s = self._runner.run_ready(calls, start, near=near, timeout_s=(5 + calls) * self._limit_s)
+        idle_s, idle_busy_s = (statistics.median(column) for column in zip(*idle, strict=True))
         for at, sample in enumerate(samples):
             self._check(sample, (start + at) % sets)
-        return Brief(calls, seconds, sum(written.total_bytes for written in outputs), busy_s)
+        busy_s = busy_s - idle_busy_s if math.isfinite(busy_s) else math.inf
+        return Brief(calls, seconds - idle_s, sum(written.total_bytes for written in outputs), busy_s)
 
     def batch(self, n: int, expected_s: float) -> float:
         """Seconds for n calls that end on a random one of the sets whose right answer is known.

@@ -29,7 +29,7 @@
 #include "sandbox.h"
 
 enum { MAGIC = 0x45564f31 };
-enum { INFO = 1, PREPARE, RUN };
+enum { INFO = 1, PREPARE, RUN, READY };
 enum { MORE_THREADS = 64, CPU_SECONDS = 3600 };
 
 struct header {
@@ -259,7 +259,6 @@ int main(int argc, char** argv) {
             if (!command.span || (uint64_t)command.base + command.span > head.n_sets) fail(HARNESS, "no such input set");
             if (!command.buffers || command.buffers > head.n_buffers) fail(HARNESS, "no such output buffer");
             if (command.fill < 256 && base.ws_bytes) memset(base.ws, (int)command.fill, base.ws_bytes);
-            if (command.fill < 256 && !command.n) wake_pool();
             // What is asked for lies masked while the kernel runs.
             command.n ^= pad->n, command.start ^= pad->start, command.span ^= pad->span, command.base ^= pad->base;
             for (volatile uint32_t left = pad->op ^ command.n ^ pad->n; (left ^ pad->op) && !code; done++) {
@@ -268,6 +267,10 @@ int main(int argc, char** argv) {
                 code = (int)call_on(stack_top, run, call, NULL);
                 left = ((left ^ pad->op) - 1) ^ pad->op;
             }
+        } else if (command.op == READY) {
+            if (command.span > head.n_sets) fail(HARNESS, "no such input set");
+            wake_pool();
+            read_through(regions, (size_t)command.span * head.n_in);
         } else {
             fail(HARNESS, "unknown command");
         }

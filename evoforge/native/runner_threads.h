@@ -10,7 +10,7 @@
 #include "runner_memory.h"
 #include "sandbox.h"
 
-enum { MOST_POOL_THREADS = 1024, POOL_STACK_KEPT = 4 << 10, WAKING_REGIONS = 4, WAKING_PAUSES = 3000 };
+enum { MOST_POOL_THREADS = 1024, POOL_STACK_KEPT = 4 << 10, WAKING_REGIONS = 4, WAKING_PAUSES = 3000, LINE = 64 };
 
 static int tasks_fd = -1;  // /proc/self/task: its link count follows the number of threads
 static atomic_int pool_threads;
@@ -41,12 +41,21 @@ static void wipe_pool_stacks(void) {
 }
 
 // Threads that have slept wake on a core that is somebody else's, and without real-time priority take tens of
-// milliseconds to part: the pool's do so here, in a command that is not timed.
+// milliseconds to part: the pool's do so here, before a kernel's calls are timed.
 static void wake_pool(void) {
     const int all = 1 + atomic_load(&pool_threads);
     for (int region = 0; region < WAKING_REGIONS && all > 1; region++) {
 #pragma omp parallel num_threads(all)
         for (int i = 0; i < WAKING_PAUSES; i++) _mm_pause();
+    }
+}
+
+// Every thread reads the first regions, which are inputs, so that they lie in the caches near it as in a long batch.
+static void read_through(const struct region* inputs, size_t count) {
+    const int all = 1 + atomic_load(&pool_threads);
+#pragma omp parallel num_threads(all)
+    for (size_t i = 0; i < count; i++) {
+        for (const volatile char* at = inputs[i].start; at < inputs[i].end; at += LINE) (void)*at;
     }
 }
 

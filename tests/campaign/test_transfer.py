@@ -47,7 +47,6 @@ def test_other_sizes_begin_with_what_won(small_task: Path, url: str) -> None:
     for row in given:
         assert row.emitter == "transfer"
         assert candidates[row.candidate].genome in genomes
-    assert any(candidates[row.candidate].notes == {"from": "small-1"} for row in given)
 
 
 def test_replicates_stay_independent_and_it_can_be_turned_off(small_task: Path, url: str) -> None:

@@ -535,6 +535,23 @@ def test_a_batch_can_rotate_through_some_of_the_sets(
             runner.run(1, 0, base=2, span=2)
 
 
+@pytest.mark.parametrize("near", [0, 3])
+def test_calls_can_be_timed_from_when_threads_and_caches_are_ready(
+    start: Callable[..., Runner], add_sets: Sequence[SharedTensors], add_outputs: Outputs, near: int
+) -> None:
+    expected = [inputs.array(0) + inputs.array(1) for inputs in add_sets]
+    with start("add") as runner:
+        seconds, busy_s = runner.run_ready(2, 1, near=near)
+        assert 0 < seconds < 10
+        assert busy_s > 0
+        np.testing.assert_array_equal(add_outputs[0].array(0), expected[1])
+        np.testing.assert_array_equal(add_outputs[1].array(0), expected[2])
+        assert runner.run(2, 0) > 0, "what is said in between does not come in again"
+        assert runner.run_ready(0, 0, near=near)[0] > 0
+        with pytest.raises(ValueError, match="up to 3 sets"):
+            runner.run_ready(1, 0, near=len(add_sets) + 1)
+
+
 JUDGE = """
 import os, sys, threading
 from pathlib import Path
