@@ -96,9 +96,9 @@ class SharedTensors:
         """Where tensor `index` starts in this process's memory."""
         return ctypes.addressof(ctypes.c_char.from_buffer(self._map, self.segments[index].data))
 
-    def touch(self, step: int = PAGE) -> None:
-        """Reads a byte of every page, or of every `step`, so that none is faulted in while a time is taken."""
-        np.frombuffer(self._map, np.uint8, self.total_bytes)[::step].max()
+    def touch(self) -> None:
+        """Reads a byte of every page, so that none is faulted in while a time is taken."""
+        np.frombuffer(self._map, np.uint8, self.total_bytes)[::PAGE].max()
 
     def read_only_fd(self) -> int:
         """A new descriptor of the same memory that cannot be mapped for writing.
