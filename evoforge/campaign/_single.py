@@ -99,14 +99,14 @@ def check_task(task: Task, target_spec: str = "cpu") -> dict[str, Any]:
 
 
 def bench(name: str, store_url: str, *, observer: Observer | None = None) -> dict[str, Any]:
-    """Measures every elite of a campaign again in fresh processes, beside eager and compiled.
+    """Measures every elite of a campaign again in fresh processes, beside eager and compiled, in rounds.
 
-    The rows are stored as new evaluations. `low` and `high` bound `speedup_best_baseline`, the speed-up
-    over the faster of both (95%). `moved` compares the fresh interval over the campaign's baseline with
-    the claim: SAME where they overlap, else FASTER or SLOWER; or the status of a kernel that is no
-    longer correct, which loses its place. `verdict` is FAST where the interval lies above what a binary
-    shows against itself here, SLOW where it lies below, else SAME. The keys of `hot_and_cold` and `flags`
-    stand beside them.
+    The rows are stored as new evaluations at the end, a demotion at once. `low` and `high` bound
+    `speedup_best_baseline`, the speed-up over the faster of both (95%). `moved` compares the fresh interval
+    over the campaign's baseline with the claim: SAME where they overlap, else FASTER or SLOWER; or the status
+    of a kernel that is no longer correct, which loses its place. `verdict` is FAST where the interval lies
+    above what a binary shows against itself here, SLOW where it lies below, else SAME. The keys of
+    `hot_and_cold` and `flags` stand beside them.
     """
     narrator = Narrator(observer)
     with open_store(store_url, create=False) as store, ExitStack() as stack:
@@ -118,20 +118,25 @@ def bench(name: str, store_url: str, *, observer: Observer | None = None) -> dic
         stack.enter_context(store.lock_campaign(name))
         config = CampaignConfig.model_validate(dict(row.config))
         _, judge, setup = prepare(row, config, Setup.from_json(row.setup), narrator, stack)
-        rows: list[dict[str, Any]] = []
-        for elite in archive:
-            narrator.tell("phase", text=f"measuring {elite.candidate[:12]} again ({len(rows) + 1} of {len(archive)})")
-            fresh = judge.confirm(
-                candidates[elite.candidate], elite.params, sides=("eager", "compiled"), kind=Kind.BENCH,
-                hot_and_cold=True, sanitized=elite.objective > 0,
-            )  # fmt: skip
-            demoted = fresh.status in DISQUALIFYING
-            lost = Placement(
-                "DEMOTED", elite.cell, elite.candidate, elite.params, elite.objective, elite.lower, reason=fresh.reason
-            )
-            store.record_outcome(name, None, None, [fresh], [lost] if demoted else [])
-            rows.append(_row(elite, fresh, setup.aa_margin or 0.0))
-    return {"campaign": name, "task": row.task.name, "target": row.target.spec, "rows": rows}
+        elites = list(archive)
+        rounds = judge.bench(
+            [(candidates[elite.candidate], elite.params) for elite in elites],
+            sanitized={at for at, elite in enumerate(elites) if elite.objective > 0},
+        )
+        rows: dict[int, dict[str, Any]] = {}
+        for number, verdicts in enumerate(rounds, 1):
+            narrator.tell("phase", text=f"measuring {len(elites) - len(rows)} elites again: round {number}")
+            for at, fresh in verdicts:
+                elite = elites[at]
+                lost = Placement(
+                    "DEMOTED", elite.cell, elite.candidate, elite.params, elite.objective, elite.lower,
+                    reason=fresh.reason,
+                )  # fmt: skip
+                demoted = fresh.status in DISQUALIFYING
+                store.record_outcome(name, None, None, [fresh], [lost] if demoted else [])
+                rows[at] = _row(elite, fresh, setup.aa_margin or 0.0)
+    in_order = [rows[at] for at in sorted(rows)]
+    return {"campaign": name, "task": row.task.name, "target": row.target.spec, "rows": in_order}
 
 
 def _row(elite: Elite, fresh: Evaluation, margin: float) -> dict[str, Any]:

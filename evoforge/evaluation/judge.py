@@ -12,7 +12,7 @@ import math
 import secrets
 import statistics
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -31,7 +31,7 @@ from evoforge.evaluation.runner import LEVELS, KernelFault, runner_program
 from evoforge.evaluation.stand import Stand, build_all, describe
 from evoforge.evaluation.tasks import accepted_controls
 from evoforge.evaluation.timing import paired_block, t_half_width
-from evoforge.evaluation.trial import Trial
+from evoforge.evaluation.trial import Trial, in_rounds
 from evoforge.evaluation.worker import ReferenceWorker
 
 __all__ = ["Judge"]
@@ -235,7 +235,8 @@ class Judge:
 
     def verify(self, candidate: Candidate, params: Params) -> Evaluation:
         """Screen, build and verification only: UNMEASURED when it is right."""
-        return Trial(self._stand, candidate, params, Kind.TRIAL).run(lambda trial: trial.verdict(Status.UNMEASURED))
+        trial = Trial(self._stand, candidate, params, Kind.TRIAL)
+        return trial.attempt(trial.prove) or trial.verdict(Status.UNMEASURED)
 
     def trial(
         self, candidate: Candidate, params: Params, *, blocks: int = 4, prune_below: float | None = None,
@@ -250,8 +251,9 @@ class Judge:
             prune_below: log2 speed-up; a kernel significantly below it after four blocks, or four
                 times slower after one, or eight times after one call, ends PRUNED without facts.
         """
-        return Trial(self._stand, candidate, params, Kind.TRIAL).run(
-            lambda trial: trial.quick(blocks, prune_below, wanted_facts), prune_below=prune_below
+        trial = Trial(self._stand, candidate, params, Kind.TRIAL)
+        return trial.attempt(
+            lambda: trial.prove(prune_below=prune_below) or trial.quick(blocks, prune_below, wanted_facts)
         )
 
     def confirm(
@@ -268,10 +270,23 @@ class Judge:
                 (`evoforge.evaluation.hotcold`): up to six blocks more per workload.
             sanitized: first call it once under the sanitizers; some seconds, once per build.
         """
-        return Trial(self._stand, candidate, params, kind).run(
-            lambda trial: trial.thorough(processes, blocks_per_process, sides, hot_and_cold),
-            unseen=True,
-            sanitized=sanitized,
+        rounds = in_rounds(
+            [Trial(self._stand, candidate, params, kind)], sides, processes=processes, blocks=blocks_per_process,
+            hot_and_cold=hot_and_cold, sanitized=[0] if sanitized else [],
+        )  # fmt: skip
+        return next(found for verdicts in rounds for _, found in verdicts)
+
+    def bench(
+        self, kernels: Sequence[tuple[Candidate, Params]], *, sanitized: Container[int] = ()
+    ) -> Iterator[Iterator[tuple[int, Evaluation]]]:
+        """Confirms many kernels in turns, beside eager and compiled, hot and cold (see `in_rounds`).
+
+        Args:
+            sanitized: which of them are called once under the sanitizers first.
+        """
+        trials = [Trial(self._stand, *kernel, Kind.BENCH) for kernel in kernels]
+        yield from in_rounds(
+            trials, ("eager", "compiled"), processes=5, blocks=2, hot_and_cold=True, sanitized=sanitized
         )
 
     def compare(
@@ -287,8 +302,7 @@ class Judge:
         """
         trials = [Trial(self._stand, candidate, params, Kind.TRIAL) for candidate, params in (first, second)]
         for trial in trials:
-            found = trial.run(lambda one: one.verdict(Status.UNMEASURED))
-            if found.status is not Status.UNMEASURED:
+            if found := trial.attempt(trial.prove):
                 raise UsageError(
                     f"expected two correct kernels, {found.candidate[:12]} is {found.status}: {found.reason}"
                 )

@@ -6,26 +6,23 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 from evoforge.core import SIDES, Block, Candidate, Evaluation, Kind, Params, Status, WorkloadTiming
 from evoforge.errors import EvoforgeError, ParameterError, WorkerError
 from evoforge.evaluation.briefs import Briefs
-from evoforge.evaluation.build import Built
 from evoforge.evaluation.hotcold import SLOW_HOT, is_slow_hot, time_hot_and_cold
-from evoforge.evaluation.material import Known, Material
 from evoforge.evaluation.priority import can_prioritise, measuring
+from evoforge.evaluation.proof import Proof
 from evoforge.evaluation.runner import KernelFault
-from evoforge.evaluation.sandbox import weakest
-from evoforge.evaluation.sanitize import sanitize
-from evoforge.evaluation.stand import Stand, build_all, describe
+from evoforge.evaluation.stand import Stand, describe
 from evoforge.evaluation.timing import Batches, Stopwatch, paired_block, significantly_below
-from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput, verify
+from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput
 
-__all__ = ["Trial"]
+__all__ = ["Trial", "in_rounds"]
 
 _BEYOND_BOUND = 1.15
 _HOPELESS_LOG2 = 2.0  # so far below what it must beat, one block is enough, or one verified call
@@ -35,12 +32,15 @@ _SHORT_S = 0.05
 _FREEZING_S = 600.0
 _PACKS = re.compile(rb"evo_prepare")
 _STARTS_THREADS = re.compile(rb"GOMP_|pthread_create|thrd_create|_M_start_thread")  # OpenMP, POSIX, C11, std::thread
+T = TypeVar("T")
 Watches = dict[str, dict[str, Stopwatch]]
 """Per workload, the stopwatches of ``candidate`` and of the sides that it is timed beside."""
 
 
 class Trial:
-    """One candidate at one parameter choice. Every way in which a kernel can fail becomes a status.
+    """One candidate at one parameter choice: `prove`, then either `quick`, or `sample` many times and `conclude`.
+
+    The steps raise what goes wrong; within `attempt` every way in which a kernel can fail becomes a status.
 
     Args:
         params: overlay the candidate's defaults.
@@ -51,62 +51,69 @@ class Trial:
         self._candidate = candidate
         self._params: dict[str, int] = dict(params)
         self._kind = kind
+        self._proof = Proof(stand, candidate)
+        self._flags = self._proof.flags
         self._seconds: dict[str, float] = {}
-        self._flags: set[str] = set()
         self._facts: Mapping[str, Any] = {}
-        self._max_error: float | None = None
-        self._level = stand.sandbox
-        self._built: dict[str, Built] = {}
+        self._drifts: list[str] = []
         self._rows: dict[str, list[Block]] = {name: [] for name in stand.materials}
         self._hot: dict[str, tuple[Block, ...]] = {}
         self._cold: dict[str, tuple[Block, ...]] = {}
 
-    def run(
-        self, measure: Callable[[Trial], Evaluation], *, unseen: bool = False, sanitized: bool = False,
-        prune_below: float | None = None,
-    ) -> Evaluation:  # fmt: skip
-        """Builds, verifies and goes on with `measure`.
+    def attempt(self, step: Callable[[], T]) -> T | Evaluation:
+        """What the step returns; where the kernel fails in it, or the harness does, the verdict."""
+        try:
+            return step()
+        except WrongOutput as wrong:
+            self._proof.met(wrong.max_error)
+            return self.verdict(wrong.status, wrong.reason)
+        except KernelFault as fault:
+            return self.verdict(fault.status, fault.reason)
+        except WorkerError as error:
+            self._stand.baselines.revive()
+            return self.verdict(Status.HARNESS_ERROR, str(error))
+
+    def prove(
+        self, *, unseen: bool = False, sanitized: bool = False, prune_below: float | None = None
+    ) -> Evaluation | None:
+        """Builds and verifies; None where the kernel is right and may be timed.
 
         Args:
             unseen: verify on a secret set that no trial meets, three times over, and on extremes.
             sanitized: call it once under the sanitizers too.
             prune_below: log2 speed-up; a right call far below it ends the trial PRUNED.
         """
-        stand = self._stand
         try:
             self._params = {**self._candidate.space.defaults(), **self._params}
             if not self._candidate.space.feasible(self._params):
                 return self.verdict(Status.INFEASIBLE, "the values break the kernel's own declarations")
         except ParameterError as error:
             return self.verdict(Status.INFEASIBLE, str(error))
-        try:
-            with self._stage("build"):
-                self._built = build_all(stand, self._candidate, self._params)
-            for built in self._built.values():
-                if built.status is not Status.CORRECT:
-                    return self.verdict(built.status, built.reason)
-            if self._contains(_PACKS):
-                self._flags.add("prepacked")
-            with self._stage("verify"):
-                if self._verify(unseen, prune_below):
-                    return self.verdict(Status.PRUNED, "its first right call is far slower than what it must beat")
-            if sanitized:
-                with self._stage("sanitize"):
-                    self._sanitize()
-            return measure(self)
-        except WrongOutput as wrong:
-            self._max_error = max(self._max_error or 0.0, wrong.max_error)
-            return self.verdict(wrong.status, wrong.reason)
-        except KernelFault as fault:
-            return self.verdict(fault.status, fault.reason)
-        except WorkerError as error:
-            stand.baselines.revive()
-            return self.verdict(Status.HARNESS_ERROR, str(error))
+        stand, proof = self._stand, self._proof
+        with self._stage("build"):
+            failed = proof.build(self._params)
+        if failed:
+            return self.verdict(failed.status, failed.reason)
+        if self._contains(_PACKS):
+            self._flags.add("prepacked")
+        limits_s = {name: self._hopeless_s(name, prune_below) for name in proof.built}
+        with self._stage("verify"):
+            cut_short = proof.verify(limits_s, unseen=unseen)
+        if cut_short:
+            name, seconds = cut_short
+            side = stand.baseline[name]
+            other_ms = stand.baselines.stopwatch(side, name).call_s * 1e3
+            self._rows = {name: [Block(0, seconds * 1e3, **{f"{side}_ms": other_ms})]}
+            return self.verdict(Status.PRUNED, "its first right call is far slower than what it must beat")
+        if sanitized:
+            with self._stage("sanitize"):
+                proof.sanitize()
+        return None
 
     def quick(self, blocks: int, prune_below: float | None, wanted_facts: bool) -> Evaluation:
         """Paired blocks in one process against the baseline, then facts (see `Judge.trial`)."""
         pruned = False
-        sides = {name: (self._stand.baseline[name], *self._freezing) for name in self._built}
+        sides = {name: (self._stand.baseline[name], *self._freezing) for name in self._proof.built}
         with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
             began = time.perf_counter()
             watches = self._watches(stack, sides)
@@ -116,37 +123,28 @@ class Trial:
                 if pruned or time.perf_counter() - began > _TRIAL_TIMING_S:
                     break
             doubted = not pruned and max(self._ratios()) > _NOBODY_CHEATS_LOG2
-            suspect = self._disagreement(watches) if doubted else ""
-            self.briefs.add(sides["candidate"] for sides in watches.values())
-        if doubted:
-            suspect = (suspect and self._again()) or self.skipped()
-        if suspect:
+            self._book([one["candidate"] for one in watches.values()], doubted)
+        if doubted and (suspect := self._drifting() or self.skipped()):
             return self.verdict(Status.TIMING_SUSPECT, suspect)
         if pruned:
             return self.verdict(Status.PRUNED, "significantly slower than what it must beat")
         return self._judged(wanted_facts)
 
-    def thorough(self, processes: int, blocks: int, sides: Sequence[str], hot_and_cold: bool = False) -> Evaluation:
-        """Blocks of their own in each of several fresh processes (see `Judge.confirm`).
+    def sample(self, process: int, blocks: int, sides: Sequence[str]) -> None:
+        """Blocks of their own in a fresh process, the one numbered `process`."""
+        besides = {name: self._sides(name, sides) for name in self._proof.built}
+        with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
+            watches = self._watches(stack, besides)
+            for _ in range(blocks):
+                self._block(watches, process)
+            self._book([one["candidate"] for one in watches.values()], True)
 
-        That twice the calls take twice the time is checked in one of them, which one being secret.
-        """
-        doubted = int(self._stand.rng.integers(processes))
-        besides = {name: self._sides(name, sides) for name in self._built}
-        for process in range(processes):
-            with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
-                watches = self._watches(stack, besides)
-                for _ in range(blocks):
-                    self._block(watches, process)
-                suspect = self._disagreement(watches) if process == doubted else ""
-                self.briefs.add(sides["candidate"] for sides in watches.values())
-            if suspect and (suspect := self._again()):
-                return self.verdict(Status.TIMING_SUSPECT, suspect)
-        suspect = self.skipped()
-        if suspect:
+    def conclude(self, hot_and_cold: Sequence[str] = ()) -> Evaluation:
+        """The verdict on all samples; `hot_and_cold` are the sides beside which it is timed in and out of cache."""
+        if suspect := self._drifting() or self.skipped():
             return self.verdict(Status.TIMING_SUSPECT, suspect)
         if hot_and_cold:
-            self._time_hot_and_cold(sides)
+            self._time_hot_and_cold(hot_and_cold)
         return self._judged(False)
 
     def watch(self, stack: ExitStack, name: str) -> Stopwatch:
@@ -154,7 +152,7 @@ class Trial:
 
         A kernel that keeps state gets a process per batch.
         """
-        stand, material, built = self._stand, self._stand.materials[name], self._built[name]
+        stand, material, built = self._stand, self._stand.materials[name], self._proof.built[name]
         tolerance, limit_s = stand.task.tolerance, stand.limit_s(material)
         batches: Batches
         if built.stateful:
@@ -178,16 +176,39 @@ class Trial:
     def skipped(self) -> str:
         """Why a kernel is taken to skip calls or to keep answers, after as many processes as that takes; or empty."""
         while self.briefs.undecided:
-            with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
-                watches = [self.watch(stack, name) for name in self._built]
-                for watch in watches:
-                    watch.batch_ms()
-                self.briefs.add(watches)
+            self._sample_alone()
         return self.briefs.reason
+
+    def _drifting(self) -> str:
+        """Why its times cannot be believed, where more than a third of its processes say so, and of two more; or empty.
+
+        Without priority a kernel of nested threads may drift the same way six times in a row.
+        """
+        for more in (2, 0):
+            if 3 * sum(map(bool, self._drifts)) <= len(self._drifts):
+                return ""
+            for _ in range(more):
+                self._sample_alone(True)
+        return next(filter(None, self._drifts))
+
+    def _sample_alone(self, doubted: bool = False) -> None:
+        """One more process, timed beside nothing."""
+        with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
+            watches = [self.watch(stack, name) for name in self._proof.built]
+            for watch in watches:
+                watch.batch_ms()
+            self._book(watches, doubted)
+
+    def _book(self, watches: Sequence[Stopwatch], doubted: bool) -> None:
+        """What a process's stopwatches, one per workload, say of the kernel's honesty; less where it is not doubted."""
+        if doubted:
+            names = [name for name, watch in zip(self._proof.built, watches, strict=True) if not watch.agrees()]
+            self._drifts.append(f"workload {names[0]}: twice the calls do not take twice the time" if names else "")
+        self.briefs.add(watches)
 
     def _contains(self, name: re.Pattern[bytes]) -> bool:
         """Whether an object has such a symbol: what a kernel says when it runs, it may say otherwise next time."""
-        paths = [built.object_path for built in self._built.values()]
+        paths = [built.object_path for built in self._proof.built.values()]
         return any(path and name.search(path.read_bytes()) for path in paths)
 
     def verdict(self, status: Status, reason: str = "") -> Evaluation:
@@ -210,68 +231,9 @@ class Trial:
         return Evaluation(
             candidate=self._candidate.id, params=self._params, task=stand.task.id, target=stand.target.id,
             status=status, kind=self._kind, reason=reason, timings=timings if timed else (),
-            max_error=self._max_error, facts=self._facts, flags=tuple(sorted(self._flags)),
-            seconds=dict(self._seconds), sandbox=self._level,
+            max_error=self._proof.max_error, facts=self._facts, flags=tuple(sorted(self._flags)),
+            seconds=dict(self._seconds), sandbox=self._proof.level,
         )  # fmt: skip
-
-    def _verify(self, unseen: bool, prune_below: float | None) -> bool:
-        """Whether verification was cut short, by a call that is right and hopelessly slow."""
-        stand = self._stand
-        for name, built in self._built.items():
-            material = stand.materials[name]
-            groups: list[tuple[Sequence[Known], int]] = [(material.pool, 2)]
-            if unseen:
-                rest = (*material.pool, *stand.extremes(name))
-                groups = [([stand.unseen(name)], 3), ([one for one in rest if one.serial not in self._passed], 1)]
-            for known, repeats in groups:
-                if not known:
-                    continue
-                cut_short_s = self._verify_on(built, material, known, repeats, self._hopeless_s(name, prune_below))
-                if cut_short_s:
-                    side = stand.baseline[name]
-                    other_ms = stand.baselines.stopwatch(side, name).call_s * 1e3
-                    self._rows[name].append(Block(0, cut_short_s * 1e3, **{f"{side}_ms": other_ms}))
-                    self._rows = {name: rows for name, rows in self._rows.items() if rows}
-                    return True
-        return False
-
-    def _verify_on(
-        self, built: Built, material: Material, known: Sequence[Known], repeats: int, enough_s: float
-    ) -> float:
-        """`verify` on sets that go with the same weights; seconds of the call that cut it short, else 0."""
-        stand = self._stand
-        with stand.runner(built, material, [item.inputs for item in known], known[0].constants) as runner:
-            self._level = weakest(runner.sandbox_level)
-            found = verify(
-                runner, known, material.outputs, stand.task.tolerance,
-                limit_s=stand.limit_s(material), repeats=repeats, enough_s=enough_s,
-            )  # fmt: skip
-        if not found.cut_short_s:
-            self._passed.update(item.serial for item in known)
-        self._max_error = max(self._max_error or 0.0, found.max_error)
-        if not found.deterministic:
-            self._flags.add("nondeterministic")
-        return found.cut_short_s
-
-    def _sanitize(self) -> None:
-        """One call per workload under the sanitizers; ``unsanitized`` flags that one of them could tell nothing."""
-        stand = self._stand
-        for name in self._built:
-            material = stand.materials[name]
-            given = [material.pool[0].inputs, *([material.constants] if material.constants else [])]
-            with stand.busy.working():
-                found = sanitize(
-                    self._candidate.source,
-                    self._params,
-                    material.signature,
-                    given,
-                    stand.builder,
-                    threads=stand.threads,
-                )
-            if found.status is not None:
-                raise KernelFault(found.status, f"workload {name}: {found.reason}")
-            if found.reason:
-                self._flags.add("unsanitized")
 
     def _hopeless_s(self, name: str, prune_below: float | None) -> float:
         """Seconds of one call beyond which nothing else needs to be known about a kernel.
@@ -309,10 +271,6 @@ class Trial:
             medians |= {side: statistics.median(times)} if times else {}
         return min(medians, key=medians.__getitem__, default=chosen)
 
-    @property
-    def _passed(self) -> set[int]:
-        return self._stand.passed[self._candidate.id, tuple(sorted(self._params.items()))]
-
     def _sides(self, name: str, sides: Sequence[str]) -> list[str]:
         wanted = {self._stand.baseline[name] if side == "baseline" else side for side in (*sides, *self._freezing)}
         return [side for side in SIDES if side in wanted and self._stand.baselines.has(side)]
@@ -321,7 +279,7 @@ class Trial:
         """Per workload a fresh runner's stopwatch and the baselines'."""
         stand = self._stand
         watches: Watches = {}
-        for name in self._built:
+        for name in self._proof.built:
             watches[name] = {side: stand.baselines.stopwatch(side, name) for side in sides[name]}
             watches[name]["candidate"] = self.watch(stack, name)
         return watches
@@ -333,33 +291,10 @@ class Trial:
 
     def _time_hot_and_cold(self, sides: Sequence[str]) -> None:
         with self._stage("hot_cold"):
-            for name, built in self._built.items():
+            for name, built in self._proof.built.items():
                 self._hot[name], self._cold[name] = time_hot_and_cold(
                     self._stand, built, self._stand.materials[name], self._sides(name, sides), self._rows[name]
                 )
-
-    def _disagreement(self, watches: Watches) -> str:
-        """Why the times cannot be believed; empty when they can."""
-        for name, sides in watches.items():
-            if not sides["candidate"].agrees():
-                return f"workload {name}: twice the calls do not take twice the time"
-        return ""
-
-    def _again(self) -> str:
-        """A disagreement with itself that one of two more processes shows, too: of three, the majority counts.
-
-        Without priority a kernel of nested threads may drift the same way six times in a row.
-        """
-        for _ in range(2):
-            with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
-                watches = {name: {"candidate": self.watch(stack, name)} for name in self._built}
-                for one in watches.values():
-                    one["candidate"].batch_ms()
-                found = self._disagreement(watches)
-                self.briefs.add(sides["candidate"] for sides in watches.values())
-            if found:
-                return found
-        return ""
 
     def _is_below(self, threshold: float) -> bool:
         """Whether the blocks' mean log2 ratios over the workloads are below `threshold` beyond doubt."""
@@ -390,7 +325,7 @@ class Trial:
 
     def _collect(self) -> Mapping[str, Any]:
         try:
-            return describe(self._stand, self._candidate, self._params, self._built)
+            return describe(self._stand, self._candidate, self._params, self._proof.built)
         except EvoforgeError as error:
             self._flags.add("undescribed")
             return {"error": str(error)}
@@ -402,3 +337,36 @@ class Trial:
             yield
         finally:
             self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - began
+
+
+def in_rounds(
+    trials: Sequence[Trial], sides: Sequence[str], *, processes: int, blocks: int, hot_and_cold: bool,
+    sanitized: Container[int] = (),
+) -> Iterator[Iterator[tuple[int, Evaluation]]]:  # fmt: skip
+    """Confirms kernels in turns: per round (which, verdict) of those that are through.
+
+    All are verified, then there is one process of each, then another of each: what a machine does to its
+    caches for seconds or minutes meets all kernels alike, and shows in the interval of each. Nothing happens
+    but while a round is gone through. A kernel that fails is through at once, the others in the last round.
+
+    Args:
+        sides: see `Judge.confirm`, as the rest.
+        sanitized: which of them are called once under the sanitizers first.
+    """
+    left = dict(enumerate(trials))
+
+    def turn(number: int, at: int) -> Evaluation | None:
+        if number == 0:
+            return left[at].prove(unseen=True, sanitized=at in sanitized)
+        if number <= processes:
+            left[at].sample(number - 1, blocks, sides)
+            return None
+        return left[at].conclude(sides if hot_and_cold else ())
+
+    def turns(number: int) -> Iterator[tuple[int, Evaluation]]:
+        for at in list(left):
+            if found := left[at].attempt(partial(turn, number, at)):
+                del left[at]
+                yield at, found
+
+    yield from map(turns, range(processes + 2))

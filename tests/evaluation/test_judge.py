@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from evoforge.core import Candidate, Evaluation, Kind, Status, Target
+from evoforge.core import Candidate, Evaluation, Kind, Status, Target, Task
 from evoforge.errors import UsageError
 from evoforge.evaluation.forking import WORKER_NAME
 from evoforge.evaluation.judge import Judge
@@ -73,6 +73,13 @@ def judge(tmp_path_factory: pytest.TempPathFactory, one_thread: Target) -> Itera
     with Judge(load_task(str(path)), one_thread, seed=1, call_limit_s=0.5) as opened:
         opened.open()
         yield opened
+
+
+@pytest.fixture
+def scale(tmp_path: Path) -> Task:
+    path = tmp_path / "scale.py"
+    path.write_text(SCALE)
+    return load_task(str(path))
 
 
 def without_noise(attempt: Callable[[], Evaluation]) -> Evaluation:
@@ -220,6 +227,18 @@ def test_baselines_are_chosen_and_a_confirmation_uses_fresh_processes(
         judge.choose_baseline("fastest")
 
 
+def test_a_bench_takes_turns_and_says_at_once_what_failed(judge: Judge, kernel: Callable[[str], str]) -> None:
+    kernels = [(candidate_of(kernel(name)), {}) for name in ("add", "wrong", "workspace")]
+    rounds = [dict(verdicts) for verdicts in judge.bench(kernels)]
+    assert {at: one.status for at, one in rounds[0].items()} == {1: Status.WRONG}
+    assert set().union(*rounds[1:]) == {0, 2}
+    for found in rounds[-1].values():
+        assert found.kind is Kind.BENCH
+        if found.status is Status.TIMING_SUSPECT:
+            continue  # a busy machine
+        assert all([b.process for b in one.blocks] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4] for one in found.timings)
+
+
 def test_builds_are_for_every_workload(judge: Judge, kernel: Callable[[str], str]) -> None:
     built = judge.build(candidate_of(kernel("add")), {"CHUNK": 4})
     assert built.keys() == {"ragged", "wide"}
@@ -227,11 +246,9 @@ def test_builds_are_for_every_workload(judge: Judge, kernel: Callable[[str], str
 
 
 def test_weights_reach_the_kernel_and_packing_is_flagged(
-    one_thread: Target, kernel: Callable[[str], str], tmp_path: Path
+    one_thread: Target, kernel: Callable[[str], str], scale: Task
 ) -> None:
-    path = tmp_path / "scale.py"
-    path.write_text(SCALE)
-    with Judge(load_task(str(path)), one_thread, seed=3) as judge:
+    with Judge(scale, one_thread, seed=3) as judge:
         judge.open()
         found = judge.verify(candidate_of(kernel("packed")), {})
         assert found.status is Status.UNMEASURED, found.reason
@@ -241,11 +258,9 @@ def test_weights_reach_the_kernel_and_packing_is_flagged(
 
 
 def test_a_kernel_that_packs_is_held_to_a_torch_that_freezes(
-    one_thread: Target, kernel: Callable[[str], str], tmp_path: Path
+    one_thread: Target, kernel: Callable[[str], str], scale: Task
 ) -> None:
-    path = tmp_path / "scale.py"
-    path.write_text(SCALE)
-    with Judge(load_task(str(path)), one_thread, seed=3) as judge:
+    with Judge(scale, one_thread, seed=3) as judge:
         judge.open()
         found = without_noise(lambda: judge.trial(candidate_of(kernel("packed")), {}, wanted_facts=False))
         assert found.status is Status.CORRECT, found.reason
@@ -260,11 +275,9 @@ def test_a_kernel_that_packs_is_held_to_a_torch_that_freezes(
         assert "frozen" not in plain.seconds
 
 
-def test_nothing_is_left_when_the_judge_closes(one_thread: Target, tmp_path: Path) -> None:
-    path = tmp_path / "scale.py"
-    path.write_text(SCALE)
+def test_nothing_is_left_when_the_judge_closes(one_thread: Target, scale: Task) -> None:
     me, before = os.getpid(), workers()
-    with pytest.raises(KeyboardInterrupt), Judge(load_task(str(path)), one_thread, seed=3) as judge:
+    with pytest.raises(KeyboardInterrupt), Judge(scale, one_thread, seed=3) as judge:
         judge.open()
         assert workers() - before
         raise KeyboardInterrupt
@@ -303,11 +316,9 @@ def test_dead_workers_are_a_harness_error_and_come_back(
         assert without_noise(lambda: fresh.confirm(candidate, {}, processes=1)).status is Status.CORRECT
 
 
-def test_an_unknown_sandbox_is_refused(one_thread: Target, tmp_path: Path) -> None:
-    path = tmp_path / "scale.py"
-    path.write_text(SCALE)
+def test_an_unknown_sandbox_is_refused(one_thread: Target, scale: Task) -> None:
     with pytest.raises(UsageError, match="strict"):
-        Judge(load_task(str(path)), one_thread, seed=0, sandbox="total")
+        Judge(scale, one_thread, seed=0, sandbox="total")
 
 
 def test_a_hopelessly_slow_kernel_costs_one_call(judge: Judge, kernel: Callable[[str], str]) -> None:
