@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from evoforge.evaluation.priority import can_prioritise
 from evoforge.evaluation.timing import BRIEF_LOG2, Stopwatch, agreed_gap
 
 __all__ = ["Briefs"]
@@ -11,6 +12,7 @@ __all__ = ["Briefs"]
 _DOUBTED_PROCESSES = 9  # at least, where one of them is suspect
 _MOST_PROCESSES = 25
 _PARTING_PROCESSES = 15
+_UNEVEN = 1.5
 
 
 class Briefs:
@@ -19,16 +21,22 @@ class Briefs:
     In one process noise can look like skipped calls, or hide them: several count.
 
     Args:
-        parting: the kernel starts threads that may take long to part at first (`agreed_gap`).
+        threads: the kernel starts threads.
     """
 
-    def __init__(self, *, parting: bool) -> None:
-        self._parting = parting
+    def __init__(self, *, threads: bool) -> None:
+        self._threads = threads
         self._watched: list[list[Stopwatch]] = []
 
     def add(self, watches: Iterable[Stopwatch]) -> None:
         """One more process: its stopwatches, one per workload."""
         self._watched.append(list(watches))
+
+    @property
+    def _parting(self) -> bool:
+        """Whether threads may take long to part at first (`agreed_gap`): without priority, and where a call of one
+        process takes far longer than one of another (as where every call starts threads anew)."""
+        return self._threads and (not can_prioritise() or any(map(_is_uneven, zip(*self._watched, strict=True))))
 
     @property
     def undecided(self) -> bool:
@@ -49,3 +57,7 @@ class Briefs:
     def _gap(self) -> float:
         """The worst workload's."""
         return min(agreed_gap(watches, parting=self._parting) for watches in zip(*self._watched, strict=True))
+
+
+def _is_uneven(watches: Sequence[Stopwatch]) -> bool:
+    return max(watch.work_s for watch in watches) > _UNEVEN * min(watch.work_s for watch in watches)

@@ -15,7 +15,7 @@ from evoforge.core import SIDES, Block, Candidate, Evaluation, Kind, Params, Sta
 from evoforge.errors import EvoforgeError, ParameterError, WorkerError
 from evoforge.evaluation.briefs import Briefs
 from evoforge.evaluation.hotcold import SLOW_HOT, is_slow_hot, time_hot_and_cold
-from evoforge.evaluation.priority import can_prioritise, measuring
+from evoforge.evaluation.priority import measuring
 from evoforge.evaluation.proof import Proof
 from evoforge.evaluation.runner import KernelFault
 from evoforge.evaluation.stand import Stand, describe
@@ -170,8 +170,8 @@ class Trial:
 
     @cached_property
     def briefs(self) -> Briefs:
-        """What the processes' brief batches say; threads take long to part where they get no priority."""
-        return Briefs(parting=not can_prioritise() and self._contains(_STARTS_THREADS))
+        """What the processes' brief batches say."""
+        return Briefs(threads=self._contains(_STARTS_THREADS))
 
     def skipped(self) -> str:
         """Why a kernel is taken to skip calls or to keep answers, after as many processes as that takes; or empty."""
