@@ -16,7 +16,7 @@ from evoforge.campaign._journey import Journey
 from evoforge.campaign._loop import Loop
 from evoforge.campaign._state import State
 from evoforge.core import Candidate, Evaluation
-from evoforge.emitters import Bandit, Selection, model_emitters
+from evoforge.emitters import Bandit, Proposal, Selection, model_emitters
 from evoforge.llm import Caps, Ledger, Metered, ModelSpec, Totals
 from evoforge.prompts import PromptPool, Send, TaskBrief, load_contract
 from evoforge.storage import Store
@@ -59,7 +59,8 @@ def simulate(arm: str, seed: int, usd: float) -> tuple[Loop, Totals, str]:
         writers=model_emitters(EMITTERS, selection), desk=desk,
     )  # fmt: skip
     try:
-        reason = loop.run([Candidate("cpp", first_source())])
+        first = Candidate("cpp", first_source())
+        reason = loop.run([Proposal(first, operator=first.operator, emitter=first.operator)])
     finally:
         desk.close()
     return loop, ledger.totals, reason
