@@ -1,5 +1,5 @@
 // task: add
-// expect: SCREENED | WRONG | VIOLATION | CRASH | LOAD_ERROR
+// expect: SCREENED | WRONG | VIOLATION | CRASH | LOAD_ERROR | OUT_OF_MEMORY
 // twin: add_plain
 // tries: std::async, its future kept for the next call
 #include "evoforge.h"
