@@ -101,7 +101,9 @@ def main() -> int:
     target, descriptor, rng = resolve_target("cpu"), Descriptor(), np.random.default_rng(options.seed)
     every = list(benches(target, Builder(target), options.task))
     agreed: collections.Counter[str] = collections.Counter()
-    rows, seconds, known = [], 0.0, set()
+    rows: list[dict[str, Any]] = []
+    known: set[tuple[str, str]] = set()
+    seconds = 0.0
     tries = 0
     while len(rows) < options.kernels and tries < 20 * options.kernels:
         bench = every[tries % len(every)]

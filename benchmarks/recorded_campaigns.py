@@ -10,12 +10,13 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from flat_search import FlatLoop, OptunaSource, RandomSource
 from shuffled import ShuffledBandit, ShuffledPool
 
@@ -101,7 +102,7 @@ class Measured:
         return [self._rows[task, arm, seed, self._evals][key] for seed in seeds]
 
 
-def difference_interval(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
+def difference_interval(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> tuple[float, float, float]:
     """Mean difference of paired campaigns, and its bootstrap 95% interval over pairs."""
     gaps = np.asarray(ours) - np.asarray(theirs)
     drawn = np.random.default_rng(0).integers(len(gaps), size=(_DRAWS, len(gaps)))

@@ -122,7 +122,7 @@ def _spoken_for(node: Node) -> bool:
     """Part of a qualified name, or an argument of a macro that pastes it."""
     call = node.parent.parent if node.parent.type == "argument_list" else None
     pasted = call is not None and call.type == "call_expression" and call.children[0].text.startswith(b"EVO_")
-    return pasted or node.parent.type == "qualified_identifier"
+    return bool(pasted or node.parent.type == "qualified_identifier")
 
 
 def _respell(text: str, rng: np.random.Generator) -> str:

@@ -41,7 +41,7 @@ def main() -> int:
         print(name)
         gaps: dict[str, list[float]] = {arm: [] for arm in ARMS[1:]}
         for task in done:
-            values = {arm: np.array(rows.scores(task, arm, options.seeds, key)) for arm in ARMS}
+            values = {arm: np.asarray(rows.scores(task, arm, options.seeds, key)) for arm in ARMS}
             if key == "qd_auc":
                 values = {arm: found / options.evals for arm, found in values.items()}
             line = [f"  {task:14} evolved {values['evolved'].mean():7.3f}"]

@@ -39,7 +39,8 @@ _FORBIDDEN = '\n#include <cstdlib>\nextern "C" const char* beside(void) { return
 
 def draw(space: ScheduleSpace, count: int, gate: NoveltyGate) -> list[Candidate]:
     """Random kernels, no two of which are the same."""
-    rng, found = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    found: list[Candidate] = []
     while len(found) < count:
         candidate = Candidate("cpp", space.render(space.sample(rng, Strategy())))
         if gate.twin(candidate) is None:

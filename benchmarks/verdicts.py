@@ -138,8 +138,8 @@ def _calibrated(judge: Judge, share: float) -> tuple[int, float]:
 
 
 def _slowdown(judge: Judge, extra: int) -> float:
-    plain, slow = (_kernel(0), {}), (_kernel(extra), {})
-    return statistics.median(judge.compare(plain, slow).ratio for _ in range(9)) - 1
+    plain, slow = _kernel(0), _kernel(extra)
+    return statistics.median(judge.compare((plain, {}), (slow, {})).ratio for _ in range(9)) - 1
 
 
 def _latency_ms(judge: Judge, extra: int) -> float:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from evoforge.archives.descriptor import Descriptor
 from evoforge.campaign._budget import Clock
@@ -69,7 +69,7 @@ class Campaign:
     @classmethod
     def create(
         cls, config: CampaignConfig, store_url: str, *, replay: str | None = None, replay_extend: bool = False
-    ) -> Campaign:
+    ) -> Self:
         """Checks everything that can be checked without running anything, and stores the campaign.
 
         Raises:
@@ -100,7 +100,7 @@ class Campaign:
         return cls(row, store, replay=replay, replay_extend=replay_extend, new=True)
 
     @classmethod
-    def resume(cls, name: str, store_url: str) -> Campaign:
+    def resume(cls, name: str, store_url: str) -> Self:
         """Opens a stored campaign to go on with it.
 
         Raises:

@@ -125,7 +125,8 @@ def bench(name: str, store_url: str, *, observer: Observer | None = None) -> dic
         )
         rows: dict[int, dict[str, Any]] = {}
         for number, verdicts in enumerate(rounds, 1):
-            narrator.tell("phase", text=f"measuring {len(elites) - len(rows)} elites again: round {number}")
+            left = len(elites) - len(rows)
+            narrator.tell("phase", text=f"measuring {left} elites again: round {number} of {len(rounds)}")
             for at, fresh in verdicts:
                 elite = elites[at]
                 lost = Placement(

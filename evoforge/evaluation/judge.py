@@ -278,16 +278,14 @@ class Judge:
 
     def bench(
         self, kernels: Sequence[tuple[Candidate, Params]], *, sanitized: Container[int] = ()
-    ) -> Iterator[Iterator[tuple[int, Evaluation]]]:
+    ) -> list[Iterator[tuple[int, Evaluation]]]:
         """Confirms many kernels in turns, beside eager and compiled, hot and cold (see `in_rounds`).
 
         Args:
             sanitized: which of them are called once under the sanitizers first.
         """
         trials = [Trial(self._stand, *kernel, Kind.BENCH) for kernel in kernels]
-        yield from in_rounds(
-            trials, ("eager", "compiled"), processes=5, blocks=2, hot_and_cold=True, sanitized=sanitized
-        )
+        return in_rounds(trials, ("eager", "compiled"), processes=5, blocks=2, hot_and_cold=True, sanitized=sanitized)
 
     def compare(
         self, first: tuple[Candidate, Params], second: tuple[Candidate, Params], *, blocks: int = 3

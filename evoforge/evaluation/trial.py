@@ -342,12 +342,13 @@ class Trial:
 def in_rounds(
     trials: Sequence[Trial], sides: Sequence[str], *, processes: int, blocks: int, hot_and_cold: bool,
     sanitized: Container[int] = (),
-) -> Iterator[Iterator[tuple[int, Evaluation]]]:  # fmt: skip
+) -> list[Iterator[tuple[int, Evaluation]]]:  # fmt: skip
     """Confirms kernels in turns: per round (which, verdict) of those that are through.
 
     All are verified, then there is one process of each, then another of each: what a machine does to its
     caches for seconds or minutes meets all kernels alike, and shows in the interval of each. Nothing happens
-    but while a round is gone through. A kernel that fails is through at once, the others in the last round.
+    but while a round is gone through, and they are to be gone through in order. A kernel that fails is through
+    at once, the others in the last round.
 
     Args:
         sides: see `Judge.confirm`, as the rest.
@@ -369,4 +370,4 @@ def in_rounds(
                 del left[at]
                 yield at, found
 
-    yield from map(turns, range(processes + 2))
+    return [turns(number) for number in range(processes + 2)]

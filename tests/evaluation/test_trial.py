@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from evoforge.core import Candidate, Evaluation, Target
+from evoforge.evaluation.judge import Judge
+from evoforge.evaluation.tasks import load_task
+from evoforge.evaluation.timing import Stopwatch
+from evoforge.evaluation.trial import in_rounds
+
+SUSPECT = "twice the calls do not take twice the time"
+TASK = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        return a + b
+
+def get_inputs():
+    return [torch.randn(37, 61), torch.randn(37, 61)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+class Step:
+    """A trial that writes down what is asked of it, and fails where it is told to."""
+
+    def __init__(self, name: str, log: list[tuple[str, str]], fails_in: str = "") -> None:
+        self._name, self._log, self._fails_in = name, log, fails_in
+
+    def attempt(self, step: Callable[[], Any]) -> Any:
+        return step()
+
+    def prove(self, *, unseen: bool, sanitized: bool) -> str | None:
+        return self._done("prove sanitized" if sanitized else "prove")
+
+    def sample(self, process: int, blocks: int, sides: Sequence[str]) -> None:
+        self._done(f"process {process}")
+
+    def conclude(self, hot_and_cold: Sequence[str]) -> str:
+        return self._done("conclude") or "through"
+
+    def _done(self, what: str) -> str | None:
+        self._log.append((self._name, what))
+        return "failed" if what.startswith(self._fails_in or "never") else None
+
+
+def test_every_kernel_has_its_turn_before_one_has_another() -> None:
+    log: list[tuple[str, str]] = []
+    trials: list[Any] = [Step("a", log), Step("b", log, fails_in="prove"), Step("c", log)]
+    rounds = in_rounds(trials, ("eager",), processes=2, blocks=1, hot_and_cold=False, sanitized=[2])
+    assert not log, "nothing happens before a round is gone through"
+    assert [list(verdicts) for verdicts in rounds] == [[(1, "failed")], [], [], [(0, "through"), (2, "through")]]
+    assert log == [
+        ("a", "prove"), ("b", "prove"), ("c", "prove sanitized"),
+        ("a", "process 0"), ("c", "process 0"),
+        ("a", "process 1"), ("c", "process 1"),
+        ("a", "conclude"), ("c", "conclude"),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory, one_thread: Target) -> Iterator[Judge]:
+    path = tmp_path_factory.mktemp("task") / "add.py"
+    path.write_text(TASK)
+    with Judge(load_task(str(path)), one_thread, seed=1) as opened:
+        opened.open()
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("agree", "suspect"),
+    [
+        ("yyyyn", False),
+        ("ynyyn" + "yy", False),
+        ("ynyyn" + "yn", True),
+        ("nnnnn" + "yy", True),
+    ],
+)
+def test_times_are_disbelieved_where_more_than_a_third_of_the_processes_say_so(
+    judge: Judge, kernel: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, agree: str, suspect: bool
+) -> None:
+    found, asked = answered(agree, monkeypatch, lambda: judge.confirm(Candidate("cpp", kernel("add")), {}))
+    assert (SUSPECT in found.reason) == suspect
+    assert asked == len(agree), "two more where more than a third disagreed, else none"
+
+
+@pytest.mark.parametrize(("agree", "suspect"), [("y", False), ("nyy", False), ("nyn", True)])
+def test_a_trial_of_one_process_asks_two_more(
+    judge: Judge, kernel: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, agree: str, suspect: bool
+) -> None:
+    found, asked = answered(
+        agree, monkeypatch, lambda: judge.trial(Candidate("cpp", kernel("add")), {}, wanted_facts=False)
+    )
+    assert (SUSPECT in found.reason) == suspect
+    assert asked == len(agree)
+
+
+def answered(agree: str, monkeypatch: pytest.MonkeyPatch, attempt: Callable[[], Evaluation]) -> tuple[Evaluation, int]:
+    """What comes of an attempt whose processes agree with themselves (y) or not (n), and how many were asked."""
+    answers = iter(agree)
+    asked = 0
+
+    def agrees(watch: Stopwatch) -> bool:
+        nonlocal asked
+        asked += 1
+        return next(answers) == "y"
+
+    monkeypatch.setattr(Stopwatch, "agrees", agrees)
+    return attempt(), asked
