@@ -276,9 +276,12 @@ class Samples:
     """A secret random sample of one output buffer, poisoned before a timed batch and judged after it.
 
     Drawn anew for every batch: a kernel that could learn the places would compute nothing else.
+
+    Args:
+        poisoned: the whole buffer is, so that the sample need not be.
     """
 
-    def __init__(self, outputs: SharedTensors, rng: np.random.Generator) -> None:
+    def __init__(self, outputs: SharedTensors, rng: np.random.Generator, *, poisoned: bool = False) -> None:
         self._outputs = outputs
         self._places: list[npt.NDArray[np.int64]] = []
         self._offsets: list[npt.NDArray[np.int64]] = []
@@ -288,6 +291,8 @@ class Samples:
             offsets = _offsets(spec, places)
             self._places.append(places)
             self._offsets.append(offsets)
+            if poisoned:
+                continue
             flipped = None if spec.is_float else ~_gathered(outputs.address(index), f"<u{spec.itemsize}", offsets)
             pattern = _FLOAT_POISON[spec.itemsize][0] if spec.is_float else 0
             _native().evo_scatter(

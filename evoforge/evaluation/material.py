@@ -68,6 +68,7 @@ class Material:
     its own. `copies` are its sets again and again, in memory of their own, as many as a cold ring needs.
     `dropped` names families on which the reference is not finite or does not accept itself.
     `extremes` are drawn when first wanted (`draw_extremes`). `eager_s` is what one eager call takes.
+    `scattered_bytes_per_s` is how fast one thread writes outputs to places of their own (`know_scatter`).
     """
 
     name: str
@@ -85,6 +86,7 @@ class Material:
     reserve: Known | None = None
     reserve_uses: int = 0
     eager_s: float = 0.0
+    scattered_bytes_per_s: float | None = None
 
     @property
     def ring(self) -> list[SharedTensors]:

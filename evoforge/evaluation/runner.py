@@ -54,7 +54,7 @@ _STATUSES = {
 
 def runner_program() -> Path:
     """The native runner, compiled for this machine if the cache does not have it."""
-    return native_program("runner.c", "-fopenmp", "-Wl,--no-as-needed", "-lgomp", "-lm", "-ldl")
+    return native_program("runner.c", "-fopenmp", "-Wl,-z,relro,-z,now,--no-as-needed", "-lgomp", "-lm", "-ldl")
 
 
 class KernelFault(Exception):

@@ -13,7 +13,7 @@ import ctypes
 import fcntl
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from evoforge.core import TensorSpec
 
-__all__ = ["PAGE", "Segment", "SharedTensors", "numpy_dtype"]
+__all__ = ["PAGE", "Segment", "SharedTensors", "hidden", "numpy_dtype"]
 
 PAGE = 4096
 _ALIGN = 64
@@ -117,3 +117,18 @@ class SharedTensors:
             self.fd = -1
         with contextlib.suppress(BufferError):  # arrays over it are alive; the interpreter frees it with them
             self._map.close()
+
+
+@contextlib.contextmanager
+def hidden(tensors: Sequence[SharedTensors]) -> Iterator[None]:
+    """Zeros stand in place of what the tensors hold, for everybody who shares them, until the block ends."""
+    kept = [[one.bytes_of(at).copy() for at in range(len(one.specs))] for one in tensors]
+    try:
+        for one in tensors:
+            for at in range(len(one.specs)):
+                one.bytes_of(at)[:] = 0
+        yield
+    finally:
+        for one, parts in zip(tensors, kept, strict=True):
+            for at, part in enumerate(parts):
+                one.bytes_of(at)[:] = part

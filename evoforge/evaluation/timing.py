@@ -40,7 +40,6 @@ BRIEF_LOG2 = 0.32
 
 _BATCH_S = 0.010
 _COLD_CALL_S = 8e-6  # what a call may take longer where it meets every page for the first time: up to 4 were seen
-_SCATTERED_BYTES_PER_S = 6e9  # one thread's stores to pages that no cache holds; 4e9 to 7e9 were measured
 _UNSURE_S = 350e-6  # what neighbours on the same caches may cost a brief batch; at most 1.5 times what it should take
 _TOO_BRIEF_S = 60e-6  # less is the noise of two commands
 _MAX_CALLS = 1 << 20
@@ -60,13 +59,13 @@ class Brief(NamedTuple):
     """A batch in which every call has inputs and outputs of its own.
 
     `seconds` is what passed, `busy_s` the processor time that the system booked on all threads meanwhile, both less
-    what a batch without calls takes; `written` counts bytes. A kernel has worked no longer than either: the rest is
-    the system's.
+    what a batch without calls takes. A kernel has worked no longer than either: the rest is the system's.
+    `scattered_s` is what an honest kernel may pay for writing to so many places.
     """
 
     calls: int
     seconds: float
-    written: int
+    scattered_s: float
     busy_s: float = math.inf
 
 
@@ -190,7 +189,7 @@ class Stopwatch:
 
     def _gap_of(self, call_s: float, brief: Brief) -> float:
         several = brief.calls > 2
-        scattered_s = brief.written / _SCATTERED_BYTES_PER_S if several else 0.0
+        scattered_s = brief.scattered_s if several else 0.0
         # Less than half of what long batches say is no work left out, but a clock that ticks too seldom.
         busy_s = brief.busy_s if brief.busy_s >= call_s * brief.calls / 2 else math.inf
         spent = min(brief.seconds, busy_s)

@@ -18,6 +18,7 @@ from evoforge.evaluation.hotcold import SLOW_HOT, is_slow_hot, time_hot_and_cold
 from evoforge.evaluation.priority import measuring
 from evoforge.evaluation.proof import Proof
 from evoforge.evaluation.runner import KernelFault
+from evoforge.evaluation.scatter import know_scatter
 from evoforge.evaluation.stand import Stand, describe
 from evoforge.evaluation.timing import Batches, Stopwatch, paired_block, significantly_below
 from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput
@@ -154,6 +155,7 @@ class Trial:
         """
         stand, material, built = self._stand, self._stand.materials[name], self._proof.built[name]
         tolerance, limit_s = stand.task.tolerance, stand.limit_s(material)
+        know_scatter(stand, material)
         batches: Batches
         if built.stateful:
             self._flags.add("stateful")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,13 +14,18 @@ from evoforge.core import Status, Tolerance
 from evoforge.evaluation.check import Check, Samples, check_outputs, damaged_slack, poison, poison_slack
 from evoforge.evaluation.material import Known, Material
 from evoforge.evaluation.runner import KernelFault, Runner
-from evoforge.evaluation.shared import SharedTensors
+from evoforge.evaluation.shared import SharedTensors, hidden
 from evoforge.evaluation.timing import Brief
 
-__all__ = ["FreshBatches", "SampledBatches", "Verified", "WrongOutput", "verify"]
+__all__ = ["SLOW_SCATTER", "FreshBatches", "SampledBatches", "Verified", "WrongOutput", "verify"]
 
 _LAST_CACHE_BYTES = 64 << 20  # a larger ring comes from memory in long batches, too
+SLOW_SCATTER = 6e9
+"""Bytes per second that one thread writes to pages that no cache holds, where nothing better is known: 4e9 to 7e9 were
+measured on a machine where it is slow."""
+
 _IDLE = 3  # batches without a call, of which the median is taken off
+_IDLE_S = 1e-3  # and no more than this: what a kernel makes of them is its own affair
 _FILLS = (0xFF, 0x3F)  # as float32: NaN, and 0.747
 
 
@@ -39,7 +45,7 @@ def verify(
     runner: Runner, known: Sequence[Known], outputs: tuple[SharedTensors, SharedTensors], tolerance: Tolerance, *,
     limit_s: float, repeats: int = 2, enough_s: float = math.inf,
 ) -> Verified:  # fmt: skip
-    """Runs every known set once, the first one `repeats` times, over poison that differs each time.
+    """Runs every known set once, the first one `repeats` times over poison that differs each time.
 
     A first call that is right and takes longer than `enough_s` is the only one. `runner` must have been
     made with the sets of `known`, in this order.
@@ -51,19 +57,25 @@ def verify(
     if took_s > enough_s:
         return Verified(first.max_error, True, took_s)
     again = [_one(runner, known[0], 0, outputs, turn & 1, tolerance, limit_s, True)[0] for turn in range(1, repeats)]
-    others = [
-        _one(runner, item, index, outputs, index & 1, tolerance, limit_s)[0] for index, item in enumerate(known[1:], 1)
-    ]
+    others = []
+    for index, item in enumerate(known[1:], 1):
+        # In half of the calls an earlier answer stands there, as in timed batches: poison must not tell where one is.
+        over = secrets.randbelow(2) == 0 or index & 1 >= repeats
+        others.append(_one(runner, item, index, outputs, index & 1, tolerance, limit_s, poisoned=over)[0])
     return Verified(max(one.max_error for one in (first, *again, *others)), all(one.same for one in again))
 
 
 def _one(
     runner: Runner, known: Known, index: int, outputs: tuple[SharedTensors, SharedTensors], variant: int,
-    tolerance: Tolerance, limit_s: float, again: bool = False,
+    tolerance: Tolerance, limit_s: float, again: bool = False, poisoned: bool = True,
 ) -> tuple[Check, float]:  # fmt: skip
-    """One call on set `index` into output buffer `variant`, and its seconds; `again` compares both buffers' bits."""
+    """One call on set `index` into output buffer `variant`, and its seconds; `again` compares both buffers' bits.
+
+    Where it is not `poisoned`, what the call before left in the buffer stays there.
+    """
     written = outputs[variant]
-    poison(written, variant)
+    if poisoned:
+        poison(written, variant)
     poison_slack(known.inputs, variant)
     seconds = runner.run(1, index, buffer=variant, fill=_FILLS[variant], timeout_s=limit_s)
     damaged = damaged_slack(written, variant)
@@ -119,32 +131,43 @@ class SampledBatches:
     def brief(self, *, again: bool = False) -> Brief:
         """No set twice, into output buffers of their own, all of them looked at.
 
-        One call on a set that is left out comes before, and then scratch memory is wiped, unless it is done
-        `again`, on the same sets. The runner itself reads a ring that may fit the last cache through right before: it
-        lies where a long batch finds it, and the kernel has seen none of it. What no calls take is taken off.
+        One call on a set that is left out comes before, while the others' contents are hidden; then scratch memory is
+        wiped and the outputs are poisoned as a whole, so that nothing tells which elements are looked at. Done
+        `again`, on the same sets, it leaves all of that out. The runner itself reads a ring that may fit the last cache
+        through right before: it lies where a long batch finds it, and the kernel has seen none of it. What no calls
+        take is taken off.
         """
         ring = self._material.ring
         sets = len(ring)
         all_known = all(self._material.answer(index) is not None for index in range(sets))
         outputs = (*self._material.outputs, *(self._material.spare if all_known else ()))[: sets - 1]
         calls = len(outputs)
-        if not again:
-            self._first = int(self._rng.integers(sets)) if all_known else 0
-            for variant, written in enumerate(outputs[2:]):
-                poison(written, variant & 1)
-            self._runner.run(1, (self._first - 1) % sets, timeout_s=6 * self._limit_s)
-        start = self._first
-        samples = [Samples(written, self._rng) for written in outputs]
-        if not again:  # in a command of its own: a large workspace takes as long to wipe as a call
-            self._runner.run(0, 0, fill=int(self._rng.integers(1, 256)), timeout_s=self._limit_s)
         near = sets if sum(one.total_bytes for one in ring) <= _LAST_CACHE_BYTES else 0
-        idle = [self._runner.run_ready(0, 0, near=near, timeout_s=self._limit_s) for _ in range(_IDLE)]
+        if again:
+            samples = [Samples(written, self._rng) for written in outputs]
+            idle = self._idle(near)
+        else:
+            self._first = int(self._rng.integers(sets)) if all_known else 0
+            with hidden([ring[(self._first + at) % sets] for at in range(calls)]):
+                self._runner.run(1, (self._first - 1) % sets, timeout_s=6 * self._limit_s)
+                for variant, written in enumerate(outputs):
+                    poison(written, variant & 1)
+                samples = [Samples(written, self._rng, poisoned=True) for written in outputs]
+                # In a command of its own: a large workspace takes as long to wipe as a call.
+                self._runner.run(0, 0, fill=int(self._rng.integers(1, 256)), timeout_s=self._limit_s)
+                idle = self._idle(near)
+        start = self._first
         seconds, busy_s = self._runner.run_ready(calls, start, near=near, timeout_s=(5 + calls) * self._limit_s)
-        idle_s, idle_busy_s = (statistics.median(column) for column in zip(*idle, strict=True))
+        idle_s, idle_busy_s = (min(statistics.median(column), _IDLE_S) for column in zip(*idle, strict=True))
         for at, sample in enumerate(samples):
             self._check(sample, (start + at) % sets)
         busy_s = busy_s - idle_busy_s if math.isfinite(busy_s) else math.inf
-        return Brief(calls, seconds - idle_s, sum(written.total_bytes for written in outputs), busy_s)
+        bytes_per_s = self._material.scattered_bytes_per_s or SLOW_SCATTER
+        scattered_s = sum(written.total_bytes for written in outputs) / bytes_per_s
+        return Brief(calls, seconds - idle_s, scattered_s, busy_s)
+
+    def _idle(self, near: int) -> list[tuple[float, float]]:
+        return [self._runner.run_ready(0, 0, near=near, timeout_s=self._limit_s) for _ in range(_IDLE)]
 
     def batch(self, n: int, expected_s: float) -> float:
         """Seconds for n calls that end on a random one of the sets whose right answer is known.
@@ -213,9 +236,16 @@ class FreshBatches:
     def batch(self, n: int, expected_s: float) -> float:
         """Seconds for n calls, at most `most`, that end on set 1.
 
+        A batch of a secret number of calls, which is not timed, comes before in a process of its own: any call may
+        be one of those that are looked at.
+
         Raises:
             KernelFault: the batch failed, took too long, or an output is not right.
         """
+        self._verified(int(self._rng.integers(1, self.most + 1)), expected_s)
+        return self._verified(n, expected_s)
+
+    def _verified(self, n: int, expected_s: float) -> float:
         material, others = self._material, _others(self._material)
         with self._start() as runner:
             runner.run(others, 0, base=2, span=others, timeout_s=(5 + others) * self._limit_s)  # warms up

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from evoforge.core import TensorSpec
-from evoforge.evaluation.shared import PAGE, SharedTensors
+from evoforge.evaluation.shared import PAGE, SharedTensors, hidden
 
 SPECS = [
     TensorSpec("in0", (3, 5), (5, 1), "f32"),
@@ -52,4 +52,18 @@ def test_strides_are_kept() -> None:
     shared.array(0)[:] = [[1, 2, 3], [4, 5, 6]]
     flat = np.frombuffer(shared.bytes_of(0), np.float32)[-16:][:6]
     np.testing.assert_array_equal(flat, [1, 4, 2, 5, 3, 6])
+    shared.close()
+
+
+def test_what_is_hidden_is_seen_by_nobody_and_comes_back() -> None:
+    shared = SharedTensors(SPECS)
+    shared.array(0)[:] = 3
+    shared.bytes_of(0)[-1] = 9  # the slack as well
+    reading = SharedTensors(SPECS, shared.read_only_fd(), writable=False)
+    with pytest.raises(RuntimeError, match="the kernel failed"), hidden([shared]):
+        assert not reading.array(0).any()
+        raise RuntimeError("the kernel failed")
+    assert (reading.array(0) == 3).all()
+    assert reading.bytes_of(0)[-1] == 9
+    reading.close()
     shared.close()

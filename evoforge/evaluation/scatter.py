@@ -1,0 +1,54 @@
+"""What writing every call's outputs to a place of its own costs on this machine, by a kernel that does nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evoforge.core import DTYPES
+from evoforge.evaluation.build import native_program
+from evoforge.evaluation.check import Samples
+from evoforge.evaluation.material import Material
+from evoforge.evaluation.stand import Stand
+from evoforge.evaluation.timing import Stopwatch
+from evoforge.evaluation.verify import SLOW_SCATTER, SampledBatches
+
+__all__ = ["know_scatter"]
+
+_PROCESSES = 3
+
+
+def know_scatter(stand: Stand, material: Material) -> None:
+    """Measures how fast one thread writes outputs that lie in no cache near it, beyond what it takes in a long batch.
+
+    The slowest of three fresh processes, at least `SLOW_SCATTER`: what is slower is somebody else's noise. Once per
+    material, and only where a brief batch has more than two calls.
+    """
+    if material.scattered_bytes_per_s is not None or not material.answers or not material.spare:
+        return
+    writer = _writer()
+    material.scattered_bytes_per_s = max(SLOW_SCATTER, min(_rate(stand, material, writer) for _ in range(_PROCESSES)))
+
+
+def _rate(stand: Stand, material: Material, writer: Path) -> float:
+    with stand.timed_runner(writer, material) as runner:
+        batches = _Unchecked(runner, material, stand.task.tolerance, stand.rng, limit_s=stand.limit_s(material))
+        brief = batches.brief()
+        watch = Stopwatch(batches, stand.rng)
+        watch.calibrate()
+        watch.batch_ms()
+    beyond_s = min(brief.seconds, brief.busy_s) - watch.work_s * brief.calls
+    return brief.calls * material.outputs[0].total_bytes / max(beyond_s, 1e-9)
+
+
+class _Unchecked(SampledBatches):
+    """What the writer writes is never right."""
+
+    def _check(self, samples: Samples, index: int) -> None:
+        return
+
+
+def _writer() -> Path:
+    widths = ",".join(str(width) for width in DTYPES.values())
+    # Stores as a kernel has them: memset has a way of its own for large blocks.
+    flags = ("-march=native", "-fno-tree-loop-distribute-patterns", f"-DWIDTHS={widths}")
+    return native_program("writer.c", *flags, shared=True)
