@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 from evoforge.core import DTYPES
@@ -14,19 +15,20 @@ from evoforge.evaluation.verify import SLOW_SCATTER, SampledBatches
 
 __all__ = ["know_scatter"]
 
-_PROCESSES = 3
+_PROCESSES = 5
 
 
-def know_scatter(stand: Stand, material: Material) -> None:
-    """Measures how fast one thread writes outputs that lie in no cache near it, beyond what it takes in a long batch.
+def know_scatter(stand: Stand, material: Material) -> float:
+    """Bytes per second that one thread writes outputs that lie in no cache near it, beyond its work in a long batch.
 
-    The slowest of three fresh processes, at least `SLOW_SCATTER`: what is slower is somebody else's noise. Once per
-    material, and only where a brief batch has more than two calls.
+    The median of five fresh processes, at least `SLOW_SCATTER`: what is slower is somebody else's noise. Measured
+    once per material, and only where a brief batch has more than two calls.
     """
-    if material.scattered_bytes_per_s is not None or not material.answers or not material.spare:
-        return
-    writer = _writer()
-    material.scattered_bytes_per_s = max(SLOW_SCATTER, min(_rate(stand, material, writer) for _ in range(_PROCESSES)))
+    if material.scattered_bytes_per_s is None and material.answers and material.spare:
+        writer = _writer()
+        rates = [_rate(stand, material, writer) for _ in range(_PROCESSES)]
+        material.scattered_bytes_per_s = max(SLOW_SCATTER, statistics.median(rates))
+    return material.scattered_bytes_per_s or SLOW_SCATTER
 
 
 def _rate(stand: Stand, material: Material, writer: Path) -> float:

@@ -21,7 +21,7 @@ from evoforge.evaluation.runner import KernelFault
 from evoforge.evaluation.scatter import know_scatter
 from evoforge.evaluation.stand import Stand, describe
 from evoforge.evaluation.timing import Batches, Stopwatch, paired_block, significantly_below
-from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput
+from evoforge.evaluation.verify import SLOW_SCATTER, FreshBatches, SampledBatches, WrongOutput
 
 __all__ = ["Trial", "in_rounds"]
 
@@ -155,16 +155,22 @@ class Trial:
         """
         stand, material, built = self._stand, self._stand.materials[name], self._proof.built[name]
         tolerance, limit_s = stand.task.tolerance, stand.limit_s(material)
-        know_scatter(stand, material)
+        # The writer is one thread: of those that wake and part it says nothing.
+        scatter = SLOW_SCATTER if self._contains(_STARTS_THREADS) else know_scatter(stand, material)
         batches: Batches
         if built.stateful:
             self._flags.add("stateful")
             batches = FreshBatches(
-                lambda: stand.timed_runner(built, material), material, tolerance, stand.rng, limit_s=limit_s
+                lambda: stand.timed_runner(built, material),
+                material,
+                tolerance,
+                stand.rng,
+                limit_s=limit_s,
+                scatter=scatter,
             )
         else:
             runner = stack.enter_context(stand.timed_runner(built, material))
-            batches = SampledBatches(runner, material, tolerance, stand.rng, limit_s=limit_s)
+            batches = SampledBatches(runner, material, tolerance, stand.rng, limit_s=limit_s, scatter=scatter)
         watch = Stopwatch(batches, stand.rng)
         watch.take_brief()
         watch.calibrate()

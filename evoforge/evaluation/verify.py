@@ -103,16 +103,18 @@ class SampledBatches:
 
     Args:
         sets: how many of the runner's, from the first on, a batch rotates through; by default the ring.
+        scatter: bytes per second that the kernel may take to write outputs to places of their own.
     """
 
     most = 1 << 20
 
     def __init__(
         self, runner: Runner, material: Material, tolerance: Tolerance, rng: np.random.Generator, *, limit_s: float,
-        sets: int | None = None,
+        sets: int | None = None, scatter: float = SLOW_SCATTER,
     ) -> None:  # fmt: skip
         self._runner = runner
         self._sets = sets or len(material.ring)
+        self._scatter = scatter
         self._material = material
         self._tolerance = tolerance
         self._rng = rng
@@ -162,8 +164,7 @@ class SampledBatches:
         for at, sample in enumerate(samples):
             self._check(sample, (start + at) % sets)
         busy_s = busy_s - idle_busy_s if math.isfinite(busy_s) else math.inf
-        bytes_per_s = self._material.scattered_bytes_per_s or SLOW_SCATTER
-        scattered_s = sum(written.total_bytes for written in outputs) / bytes_per_s
+        scattered_s = sum(written.total_bytes for written in outputs) / self._scatter
         return Brief(calls, seconds - idle_s, scattered_s, busy_s)
 
     def _idle(self, near: int) -> list[tuple[float, float]]:
@@ -204,17 +205,19 @@ class FreshBatches:
 
     Args:
         start: makes a fresh runner over the timing ring.
+        scatter: as for `SampledBatches`.
     """
 
     def __init__(
         self, start: Callable[[], Runner], material: Material, tolerance: Tolerance, rng: np.random.Generator, *,
-        limit_s: float,
+        limit_s: float, scatter: float = SLOW_SCATTER,
     ) -> None:  # fmt: skip
         self._start = start
         self._material = material
         self._tolerance = tolerance
         self._rng = rng
         self._limit_s = limit_s
+        self._scatter = scatter
 
     busy_s = math.inf  # a process per batch
 
@@ -231,7 +234,9 @@ class FreshBatches:
         if again:
             return None
         with self._start() as runner:
-            return SampledBatches(runner, self._material, self._tolerance, self._rng, limit_s=self._limit_s).brief()
+            return SampledBatches(
+                runner, self._material, self._tolerance, self._rng, limit_s=self._limit_s, scatter=self._scatter
+            ).brief()
 
     def batch(self, n: int, expected_s: float) -> float:
         """Seconds for n calls, at most `most`, that end on set 1.
