@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from pathlib import Path
 
-from evoforge.core import DTYPES
-from evoforge.evaluation.build import native_program
+from evoforge.core import DTYPES, Status
+from evoforge.evaluation.build import Built, native_program
 from evoforge.evaluation.check import Samples
 from evoforge.evaluation.material import Material
 from evoforge.evaluation.stand import Stand
@@ -31,7 +30,7 @@ def know_scatter(stand: Stand, material: Material) -> float:
     return material.scattered_bytes_per_s or SLOW_SCATTER
 
 
-def _rate(stand: Stand, material: Material, writer: Path) -> float:
+def _rate(stand: Stand, material: Material, writer: Built) -> float:
     with stand.timed_runner(writer, material) as runner:
         batches = _Unchecked(runner, material, stand.task.tolerance, stand.rng, limit_s=stand.limit_s(material))
         brief = batches.brief()
@@ -49,8 +48,8 @@ class _Unchecked(SampledBatches):
         return
 
 
-def _writer() -> Path:
+def _writer() -> Built:
     widths = ",".join(str(width) for width in DTYPES.values())
     # Stores as a kernel has them: memset has a way of its own for large blocks.
     flags = ("-march=native", "-fno-tree-loop-distribute-patterns", f"-DWIDTHS={widths}")
-    return native_program("writer.c", *flags, shared=True)
+    return Built(Status.CORRECT, library_path=native_program("writer.c", *flags, shared=True))

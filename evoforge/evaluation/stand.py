@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,25 +56,22 @@ class Stand:
         """How long one call may take."""
         return min(max(self.call_limit_s, _LIMIT_FACTOR * material.eager_s), _MAX_LIMIT_S)
 
-    def timed_runner(
-        self, built: Built | Path, material: Material, sets: Sequence[SharedTensors] | None = None
-    ) -> Runner:
+    def timed_runner(self, built: Built, material: Material, sets: Sequence[SharedTensors] | None = None) -> Runner:
         """A fresh process with this kernel, all output buffers and `sets` (the timing ring), ahead of other work."""
         runner = self.runner(built, material, sets or material.ring, spare=material.spare)
         prioritise(runner.pid)
         return runner
 
     def runner(
-        self, built: Built | Path, material: Material, sets: Sequence[SharedTensors],
+        self, built: Built, material: Material, sets: Sequence[SharedTensors],
         constants: SharedTensors | None = None, spare: Sequence[SharedTensors] = (),
     ) -> Runner:  # fmt: skip
         """A fresh process with this kernel, under `constants` or the workload's own weights."""
-        library = built if isinstance(built, Path) else built.library_path
-        assert library is not None
+        assert built.library_path is not None
         signature = material.signature
         room = max(1 << 30, 4 * (signature.input_bytes + signature.constant_bytes + signature.output_bytes))
         return Runner(
-            library, signature, constants=constants or material.constants, sets=sets,
+            built.library_path, signature, constants=constants or material.constants, sets=sets,
             outputs=(*material.outputs, *spare),
             threads=self.threads, sandbox=self.sandbox, memory_bytes=room, busy=self.busy,
             timeout_s=10.0 + self.limit_s(material),

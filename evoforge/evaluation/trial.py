@@ -161,13 +161,9 @@ class Trial:
         if built.stateful:
             self._flags.add("stateful")
             batches = FreshBatches(
-                lambda: stand.timed_runner(built, material),
-                material,
-                tolerance,
-                stand.rng,
-                limit_s=limit_s,
-                scatter=scatter,
-            )
+                lambda: stand.timed_runner(built, material), material, tolerance, stand.rng,
+                limit_s=limit_s, scatter=scatter,
+            )  # fmt: skip
         else:
             runner = stack.enter_context(stand.timed_runner(built, material))
             batches = SampledBatches(runner, material, tolerance, stand.rng, limit_s=limit_s, scatter=scatter)

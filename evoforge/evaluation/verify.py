@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import secrets
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,11 +18,11 @@ from evoforge.evaluation.timing import Brief
 
 __all__ = ["SLOW_SCATTER", "FreshBatches", "SampledBatches", "Verified", "WrongOutput", "verify"]
 
-_LAST_CACHE_BYTES = 64 << 20  # a larger ring comes from memory in long batches, too
 SLOW_SCATTER = 6e9
 """Bytes per second that one thread writes to pages that no cache holds, where nothing better is known: 4e9 to 7e9 were
 measured on a machine where it is slow."""
 
+_LAST_CACHE_BYTES = 64 << 20  # a larger ring comes from memory in long batches, too
 _IDLE = 3  # batches without a call, of which the median is taken off
 _IDLE_S = 1e-3  # and no more than this: what a kernel makes of them is its own affair
 _FILLS = (0xFF, 0x3F)  # as float32: NaN, and 0.747
@@ -45,7 +44,8 @@ def verify(
     runner: Runner, known: Sequence[Known], outputs: tuple[SharedTensors, SharedTensors], tolerance: Tolerance, *,
     limit_s: float, repeats: int = 2, enough_s: float = math.inf,
 ) -> Verified:  # fmt: skip
-    """Runs every known set once, the first one `repeats` times over poison that differs each time.
+    """Runs every known set once, the first one `repeats` times over poison that differs each time, the others over
+    earlier answers.
 
     A first call that is right and takes longer than `enough_s` is the only one. `runner` must have been
     made with the sets of `known`, in this order.
@@ -57,24 +57,26 @@ def verify(
     if took_s > enough_s:
         return Verified(first.max_error, True, took_s)
     again = [_one(runner, known[0], 0, outputs, turn & 1, tolerance, limit_s, True)[0] for turn in range(1, repeats)]
-    others = []
-    for index, item in enumerate(known[1:], 1):
-        # In half of the calls an earlier answer stands there, as in timed batches: poison must not tell where one is.
-        over = secrets.randbelow(2) == 0 or index & 1 >= repeats
-        others.append(_one(runner, item, index, outputs, index & 1, tolerance, limit_s, poisoned=over)[0])
+    others = [
+        _one(runner, item, index, outputs, index & 1, tolerance, limit_s, stale=index & 1 < repeats)[0]
+        for index, item in enumerate(known[1:], 1)
+    ]
     return Verified(max(one.max_error for one in (first, *again, *others)), all(one.same for one in again))
 
 
 def _one(
     runner: Runner, known: Known, index: int, outputs: tuple[SharedTensors, SharedTensors], variant: int,
-    tolerance: Tolerance, limit_s: float, again: bool = False, poisoned: bool = True,
+    tolerance: Tolerance, limit_s: float, again: bool = False, stale: bool = False,
 ) -> tuple[Check, float]:  # fmt: skip
     """One call on set `index` into output buffer `variant`, and its seconds; `again` compares both buffers' bits.
 
-    Where it is not `poisoned`, what the call before left in the buffer stays there.
+    A `stale` buffer looks as in a timed batch: an earlier answer with a poisoned sample. Other inputs than the
+    task's own are met in verification only, and a kernel must not see where it is.
     """
     written = outputs[variant]
-    if poisoned:
+    if stale:
+        Samples(written, np.random.default_rng())
+    else:
         poison(written, variant)
     poison_slack(known.inputs, variant)
     seconds = runner.run(1, index, buffer=variant, fill=_FILLS[variant], timeout_s=limit_s)
