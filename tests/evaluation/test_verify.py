@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from evoforge.core import Candidate, Status, Target
+from evoforge.evaluation.judge import Judge
+from evoforge.evaluation.tasks import load_task
+from evoforge.evaluation.verify import FreshBatches, WrongOutput
+
+TASK = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x + 1
+
+def get_inputs():
+    return [torch.rand(64, 256)]
+
+def get_init_inputs():
+    return []
+"""
+PLUS_ONE = """
+#include "evoforge.h"
+{before}
+extern "C" int evo_run(const evo_call* call) {{
+    const float* x = EVO_IN(float, 0);
+    float* out = EVO_OUT(float, 0);
+    {first}
+    for (int64_t i = 0; i < EVO_SIZE(in0, 0) * EVO_SIZE(in0, 1); i++) out[i] = {value} + 1.0f;
+    return 0;
+}}
+"""
+ONLY_OVER_POISON = PLUS_ONE.format(
+    before="", value="(careful || x[i] < 1.0f ? x[i] : 1.0f)",
+    first="int careful = 1; for (int i = 0; i < 64; i++) careful &= out[i * 256] != out[i * 256];",
+)  # fmt: skip
+COUNTS = PLUS_ONE.format(
+    before="static int64_t calls;", value="x[i]",
+    first="if (++calls > 2 && calls != {last} - 1 && calls != {last}) return 0;",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory, one_thread: Target) -> Iterator[Judge]:
+    path = tmp_path_factory.mktemp("task") / "plus_one.py"
+    path.write_text(TASK)
+    with Judge(load_task(str(path)), one_thread, seed=1) as opened:
+        opened.open()
+        opened.wait_compiled(0.0)  # other families are drawn meanwhile
+        yield opened
+
+
+def test_a_kernel_that_is_careful_over_poison_only_is_wrong(judge: Judge) -> None:
+    """The task's own numbers are below 1; those of other families are not."""
+    found = judge.trial(Candidate("cpp", ONLY_OVER_POISON), {})
+    assert found.status is Status.WRONG
+    assert "family" in found.reason
+
+
+def test_who_counts_calls_does_not_know_which_are_looked_at(judge: Judge) -> None:
+    """A process warms up on half of the ring and a batch of `most` takes the rest: who counts knows its end."""
+    (material,), stand = judge._stand.materials.values(), judge._stand
+    source = COUNTS.replace("{last}", str(len(material.ring)))
+    built = stand.builder.build(source, {}, material.signature)
+    assert built.stateful
+    batches = FreshBatches(
+        lambda: stand.timed_runner(built, material), material, judge.task.tolerance, stand.rng, limit_s=1.0
+    )
+    with pytest.raises(WrongOutput, match="timed batch"):
+        for _ in range(8):
+            batches.batch(batches.most, 1e-3)
