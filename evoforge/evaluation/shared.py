@@ -13,6 +13,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -121,14 +122,27 @@ class SharedTensors:
 
 @contextlib.contextmanager
 def hidden(tensors: Sequence[SharedTensors]) -> Iterator[None]:
-    """Zeros stand in place of what the tensors hold, for everybody who shares them, until the block ends."""
-    kept = [[one.bytes_of(at).copy() for at in range(len(one.specs))] for one in tensors]
-    try:
-        for one in tensors:
-            for at in range(len(one.specs)):
-                one.bytes_of(at)[:] = 0
-        yield
-    finally:
-        for one, parts in zip(tensors, kept, strict=True):
-            for at, part in enumerate(parts):
-                one.bytes_of(at)[:] = part
+    """Zeros stand in place of what the tensors hold, for everybody who shares them, until the block ends.
+
+    What they hold is kept in one place, whose pages stay: fresh ones cost several times the copy. Another thread waits,
+    and a block within a block would wait for good.
+    """
+    with _keeping:
+        segments = [one.bytes_of(at) for one in tensors for at in range(len(one.specs))]
+        ends = np.cumsum([len(segment) for segment in segments], dtype=np.int64).tolist()
+        if _kept.size < ends[-1]:
+            _kept.resize(ends[-1], refcheck=False)
+        places = [_kept[end - len(segment) : end] for segment, end in zip(segments, ends, strict=True)]
+        for segment, place in zip(segments, places, strict=True):
+            place[:] = segment
+        try:
+            for segment in segments:
+                segment[:] = 0
+            yield
+        finally:
+            for segment, place in zip(segments, places, strict=True):
+                segment[:] = place
+
+
+_kept = np.empty(0, np.uint8)
+_keeping = threading.Lock()
