@@ -130,8 +130,7 @@ def hidden(tensors: Sequence[SharedTensors]) -> Iterator[None]:
     with _keeping:
         segments = [one.bytes_of(at) for one in tensors for at in range(len(one.specs))]
         ends = np.cumsum([len(segment) for segment in segments], dtype=np.int64).tolist()
-        if _kept.size < ends[-1]:
-            _kept.resize(ends[-1], refcheck=False)
+        _kept.resize(max(_kept.size, sum(map(len, segments))), refcheck=False)
         places = [_kept[end - len(segment) : end] for segment, end in zip(segments, ends, strict=True)]
         for segment, place in zip(segments, places, strict=True):
             place[:] = segment
