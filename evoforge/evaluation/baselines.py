@@ -143,5 +143,5 @@ class _SideBatches:
         with self._busy.working():
             return self._worker.run(self._workload, n, int(self._rng.integers(self._n_sets)), span=self._n_sets)
 
-    def empty(self) -> float:
+    def empty(self, *, again: bool = False) -> float:
         return self._worker.empty()

@@ -11,7 +11,6 @@ __all__ = ["Briefs"]
 
 _DOUBTED_PROCESSES = 9  # at least, where one of them is suspect
 _MOST_PROCESSES = 25
-_PARTING_PROCESSES = 15
 _UNEVEN = 1.5
 
 
@@ -42,7 +41,7 @@ class Briefs:
     def undecided(self) -> bool:
         """Whether more processes may show something else than those that there are, of which there is one at least."""
         if self._gap() < -BRIEF_LOG2:
-            return len(self._watched) < (_PARTING_PROCESSES if self._parting else _MOST_PROCESSES)
+            return len(self._watched) < _MOST_PROCESSES
         suspect = any(gap < -BRIEF_LOG2 for watches in self._watched for watch in watches for gap in watch.gaps())
         return suspect and not self._parting and len(self._watched) < _DOUBTED_PROCESSES
 

@@ -37,11 +37,11 @@ LEVELS = ("none", "basic", "strict")
 """Sandbox levels in the order of native/runner.c."""
 
 _MAGIC = 0x45564F31
-_HEADER = struct.Struct("<10I2Q")
+_HEADER = struct.Struct("<10I3Q")
 _TENSOR = struct.Struct("<2i8q8q4q")
 _COMMAND = struct.Struct("<Q8I")
 _REPLY = struct.Struct("<Q2i2q224s")
-_INFO, _PREPARE, _RUN, _READY = 1, 2, 3, 4
+_INFO, _PREPARE, _RUN, _READY, _OPEN = 1, 2, 3, 4, 5
 _NO_FILL = 256
 _CODES = list(DTYPES)
 _START_S = 10.0
@@ -106,6 +106,7 @@ class Runner:
     ) -> None:
         self._busy = busy or BusyClock()
         self._n_sets, self._n_buffers = len(sets), len(outputs)
+        self._key: int | None = secrets.randbits(64)  # opens the inputs; the runner forgets it before it loads the kernel
         program = runner_program()
         inputs = [item.read_only_fd() for item in sets]
         fixed = constants.read_only_fd() if constants is not None else -1
@@ -136,7 +137,7 @@ class Runner:
             fds = [*inputs, fixed, *written]
             # Thread stacks and allocator arenas count as memory, being address space.
             limits = (LEVELS.index(sandbox), threads, memory_bytes + threads * (160 << 20))
-            layout = _layout(signature, fds, limits, sets, constants, outputs)
+            layout = _layout(signature, fds, limits, self._key, sets, constants, outputs)
             self.sandbox_level, self.info = self._start(layout, timeout_s)
         except BaseException:
             self.close()
@@ -223,6 +224,9 @@ class Runner:
         self, op: int, timeout_s: float, n: int = 0, start: int = 0, buffer: int = 0, fill: int = _NO_FILL,
         base: int = 0, span: int = 1, buffers: int = 1, stop: bool = True,
     ) -> tuple[tuple[int, int, int, int], float]:  # fmt: skip
+        if op in (_RUN, _READY) and self._key is not None:
+            key, self._key = self._key, None
+            self._ask(_OPEN, timeout_s, key & 0xFFFFFFFF, key >> 32)
         nonce = secrets.randbits(64)
         command = _COMMAND.pack(nonce, op, n, start, buffer, fill, base, span, buffers)
         with self._busy.working():
@@ -307,7 +311,7 @@ def _environment(threads: int) -> dict[str, str]:
 
 
 def _layout(
-    signature: Signature, fds: Sequence[int], limits: tuple[int, int, int],
+    signature: Signature, fds: Sequence[int], limits: tuple[int, int, int], key: int,
     sets: Sequence[SharedTensors], constants: SharedTensors | None, outputs: Sequence[SharedTensors],
 ) -> tuple[int, bytes]:  # fmt: skip
     """(nonce, the bytes that native/runner.c reads first)."""
@@ -316,7 +320,7 @@ def _layout(
     cpus = pinned_cpus(threads)
     counts = (len(signature.inputs), len(signature.constants), len(signature.outputs))
     parts = [
-        _HEADER.pack(_MAGIC, level, threads, *counts, len(sets), len(cpus), len(outputs), 0, nonce, memory_bytes),
+        _HEADER.pack(_MAGIC, level, threads, *counts, len(sets), len(cpus), len(outputs), 0, nonce, memory_bytes, key),
         struct.pack(f"<{len(cpus)}i{len(fds)}i", *cpus, *fds),
     ]
     groups = ((signature.inputs, sets[0]), (signature.constants, constants), (signature.outputs, outputs[0]))

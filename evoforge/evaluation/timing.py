@@ -48,6 +48,7 @@ _EMPTIES = 7
 _AGAIN_TRIES = 3
 _AGREE_LOG2 = 0.32  # 25%: far above noise that strikes six times in a row, far below what dawdling must gain
 _AGREE_TRIES = 6
+_PARTING_TRIES = 12
 _RING_SETS = 64
 _RING_BYTES = 1 << 30
 _COLD_BYTES = 256 << 20
@@ -74,7 +75,9 @@ class Batches(Protocol):
 
     `most` is the most calls that it takes at once. `brief` takes a batch in which every call has inputs and outputs
     of its own, all of them checked, and finds scratch memory wiped; or the same once more (`again`). None
-    where there is no such thing. `busy_s` is the processor time booked on its threads so far, inf if nobody knows.
+    where there is no such thing. `empty` takes a batch without calls; `again`, right before another batch, inf where
+    every batch has a process of its own. `busy_s` is the processor time booked on its threads so far, inf if nobody
+    knows.
     """
 
     @property
@@ -87,7 +90,7 @@ class Batches(Protocol):
 
     def batch(self, n: int, expected_s: float) -> float: ...
 
-    def empty(self) -> float: ...
+    def empty(self, *, again: bool = False) -> float: ...
 
 
 class Stopwatch:
@@ -160,14 +163,18 @@ class Stopwatch:
                 break
         return max(spent / n * 1e3, 1e-9)
 
-    def agrees(self) -> bool:
+    def agrees(self, *, parting: bool = False) -> bool:
         """Whether twice the calls take twice the time, where so many are taken at once.
 
         Noise gets several chances, a cheat none: noise errs in both directions, a kernel that is slower,
         or faster, in long batches errs in one.
+
+        Args:
+            parting: as for `agreed_gap`. A batch that starts threads may begin with 10 ms of waiting for a core, and
+                longer ones look faster most of the time.
         """
         gaps: list[float] = []
-        for _ in range(_AGREE_TRIES):
+        for _ in range(_PARTING_TRIES if parting else _AGREE_TRIES):
             n = self._calls()
             if 2 * n > self._most:
                 return True
@@ -208,9 +215,14 @@ class Stopwatch:
         return int(min(self._most, max(1, math.ceil(wanted))))
 
     def _net(self, n: int) -> float:
-        """Seconds of n calls. T₀ may have been taken in a bad moment: it never takes all of them away."""
+        """Seconds of n calls. T₀ may have been taken in a bad moment: it never takes all of them away.
+
+        Nor does it take away more than a batch without calls takes now: a kernel that makes those long while T₀ is
+        measured, by what it leaves to be wiped, gains nothing.
+        """
+        overhead_s = min(self._overhead_s, self._side.empty(again=True))
         spent = self._side.batch(n, n * self._call_s)
-        return max(spent - self._overhead_s, _NET_FLOOR * spent, 1e-9)
+        return max(spent - overhead_s, _NET_FLOOR * spent, 1e-9)
 
 
 def _worked_s(brief: Brief) -> float:
@@ -222,13 +234,13 @@ def agreed_gap(watches: Sequence[Stopwatch], *, parting: bool) -> float:
 
     Args:
         parting: threads that share a core at first take long to part, so that most brief batches may be disturbed.
-            One process in three is enough then. Which one, who cheats could choose: a call takes what it takes in
-            the median of all.
+            The best process of up to three is enough then, the second best of more: no noise makes a brief batch
+            short. Which process that is, who cheats could choose: a call takes what it takes in the median of all.
     """
     usual_s = statistics.median(watch.work_s for watch in watches)
     worst = 0.0
     for gaps in zip(*(watch.gaps(usual_s if parting else None) for watch in watches), strict=True):
-        worst = min(worst, sorted(gaps)[-1 - (len(gaps) - 1) // 3] if parting else statistics.median(gaps))
+        worst = min(worst, sorted(gaps)[-1 - (len(gaps) > 3)] if parting else statistics.median(gaps))
     return worst
 
 

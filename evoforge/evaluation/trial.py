@@ -15,7 +15,7 @@ from evoforge.core import SIDES, Block, Candidate, Evaluation, Kind, Params, Sta
 from evoforge.errors import EvoforgeError, ParameterError, WorkerError
 from evoforge.evaluation.briefs import Briefs
 from evoforge.evaluation.hotcold import SLOW_HOT, is_slow_hot, time_hot_and_cold
-from evoforge.evaluation.priority import measuring
+from evoforge.evaluation.priority import can_prioritise, measuring
 from evoforge.evaluation.proof import Proof
 from evoforge.evaluation.runner import KernelFault
 from evoforge.evaluation.scatter import know_scatter
@@ -206,7 +206,9 @@ class Trial:
     def _book(self, watches: Sequence[Stopwatch], doubted: bool) -> None:
         """What a process's stopwatches, one per workload, say of the kernel's honesty; less where it is not doubted."""
         if doubted:
-            names = [name for name, watch in zip(self._proof.built, watches, strict=True) if not watch.agrees()]
+            parting = self._contains(_STARTS_THREADS) and not can_prioritise()
+            pairs = zip(self._proof.built, watches, strict=True)
+            names = [name for name, watch in pairs if not watch.agrees(parting=parting)]
             self._drifts.append(f"workload {names[0]}: twice the calls do not take twice the time" if names else "")
         self.briefs.add(watches)
 

@@ -129,7 +129,7 @@ class SampledBatches:
     def busy_s(self) -> float:
         return self._runner.busy_s
 
-    def empty(self) -> float:
+    def empty(self, *, again: bool = False) -> float:
         return self._runner.empty()
 
     def brief(self, *, again: bool = False) -> Brief:
@@ -227,7 +227,9 @@ class FreshBatches:
     def most(self) -> int:
         return len(self._material.ring) - _others(self._material)
 
-    def empty(self) -> float:
+    def empty(self, *, again: bool = False) -> float:
+        if again:
+            return math.inf
         with self._start() as runner:
             return runner.empty()
 

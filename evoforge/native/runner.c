@@ -29,12 +29,12 @@
 #include "sandbox.h"
 
 enum { MAGIC = 0x45564f31 };
-enum { INFO = 1, PREPARE, RUN, READY };
+enum { INFO = 1, PREPARE, RUN, READY, OPEN };
 enum { MORE_THREADS = 64, CPU_SECONDS = 3600 };
 
 struct header {
     uint32_t magic, level, threads, n_in, n_const, n_out, n_sets, n_cpus, n_buffers, unused;
-    uint64_t nonce, memory_bytes;
+    uint64_t nonce, memory_bytes, key;
 };
 struct command {
     uint64_t nonce;
@@ -90,7 +90,7 @@ static int empty_root(int library_fd) {
 
 // Level 0: a separate process only. 1: limits and a filter. 2: namespaces, an empty root and landlock too.
 // Returns the level reached; `path` becomes where the library is then.
-static int sandbox(const struct header* head, int inside, int library_fd, char path[32]) {
+static int sandbox(struct header* head, int inside, int library_fd, char path[32]) {
     if (head->level == 0) return 0;
     uint64_t mapped = mapped_bytes();
     int strict = 0;
@@ -111,7 +111,7 @@ static int sandbox(const struct header* head, int inside, int library_fd, char p
     limit(RLIMIT_STACK, STACK);
     limit(RLIMIT_AS, mapped + head->memory_bytes);
     prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0);  // no clock; an error only means that it can be read
-    return filter_for_loading() ? 1 + strict : 0;
+    return filter_for_loading(&head->key) ? 1 + strict : 0;
 }
 
 // Calls a function on a stack of its own, with the other registers empty: what the runner keeps on its
@@ -271,13 +271,14 @@ int main(int argc, char** argv) {
             if (command.span > head.n_sets) fail(HARNESS, "no such input set");
             wake_pool();
             read_through(regions, (size_t)command.span * head.n_in);
+        } else if (command.op == OPEN) {
+            open_inputs((uint64_t)command.start << 32 | command.n);
         } else {
             fail(HARNESS, "unknown command");
         }
         if (float_mode() != mode) fail(VIOLATION, "left the rounding, FTZ/DAZ or exception mode changed");
         if (omp_get_level()) fail(VIOLATION, "left an OpenMP region without its end: its threads outlive the call");
         if (threads_left()) fail(VIOLATION, "a thread outlives the call");
-        if (command.op == PREPARE) open_inputs();
         answer(code ? RETURNED : OK, code, command.op == INFO ? base.ws_bytes : done, packed_bytes,
                command.op == PREPARE ? "evo_prepare" : "evo_run");
     }

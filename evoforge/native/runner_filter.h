@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "filter.h"
+#include "runner_memory.h"
 
 // 32 and 33, which pthread_create sets up for itself.
 #define IF_SIGNAL_OF_LIBC BPF_STMT(BPF_ALU | BPF_OR | BPF_K, 1), IF_EQUAL(33)
@@ -57,16 +58,32 @@ static int range_of(void* address, uint64_t* from, uint64_t* to) {
     return found;
 }
 
-static int filter_for_loading(void) {
+// Refuses what has no key, from an address in the runner's image, in the closed zone or in the one below it, from where
+// it could reach into that.
+#define UPPER(at) ((uint32_t)((at) >> 32))
+#define LOAD_UPPER(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field) + 4)
+#define IN_ZONE(from, yes, no) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, UPPER(from), yes, no)
+#define NEEDS_KEY(key)                                                                                          \
+    LOAD_UPPER(args[0]), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, UPPER((uint64_t)(uintptr_t)&regions), 7, 0),       \
+        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, ~(UPPER(SPREAD) - 1)), IN_ZONE(zone(1), 1, 0),                      \
+        IN_ZONE(zone(1) - SPREAD, 0, 5), LOAD(args[4]), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(key), 0, 2), \
+        LOAD_UPPER(args[4]), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, UPPER(key), 1, 0), TRAP
+
+// From here on the closed zone, and what is read-only in the runner's image, stay so for who has not got the key.
+static int filter_for_loading(volatile uint64_t* key) {
     const uint32_t writing = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_APPEND | (O_TMPFILE & ~O_DIRECTORY);
     struct sock_filter lines[] = {
         START, EVERYDAY, PERMIT(SYS_read), PERMIT(SYS_write), PERMIT(SYS_writev), PERMIT(SYS_close),
-        PERMIT(SYS_pread64), PERMIT(SYS_fstat), PERMIT(SYS_newfstatat), PERMIT(SYS_mmap), PERMIT(SYS_mprotect),
+        PERMIT(SYS_pread64), PERMIT(SYS_fstat), PERMIT(SYS_newfstatat), PERMIT(SYS_mmap),
+        IF_CALL(SYS_mprotect, 11), NEEDS_KEY(*key), ALLOW,
         IF_CALL(SYS_seccomp, 4), LOAD(args[0]), IF_EQUAL(SECCOMP_SET_MODE_FILTER), ALLOW, TRAP,
         IF_CALL(SYS_openat, 4), LOAD(args[2]), IF_ANY(writing), ERROR(EACCES), ALLOW,
         TRAP,
     };
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && set_filter(lines, sizeof lines);
+    const int fine = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && set_filter(lines, sizeof lines);
+    explicit_bzero(lines, sizeof lines);
+    *key = 0;
+    return fine;
 }
 
 // Nothing executable appears any more, and only the channel and what is printed can be written to.

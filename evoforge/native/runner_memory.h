@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { PAGE = 4096, GUARD = 64 * PAGE, ALIGN = 64, POPULATE_READ = 22, POPULATE_WRITE = 23 };
 enum { STACK = 8 << 20, STACK_GUARD = 64 << 20, STACK_KEPT = 16 << 10 };
@@ -50,12 +52,17 @@ static uint64_t random_bits(void) {
 
 static int64_t whole_pages(int64_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
-// Inaccessible pages at a random place.
-static char* somewhere(int64_t bytes) {
+// Where the closed zone begins, or the open one; below the closed one there is another that nothing lies in.
+static uint64_t zone(int closed) {
     static uint64_t base;
-    if (!base) base = (1ull << 44) + random_bits() % (1ull << 45) / SPREAD * SPREAD;
+    if (!base) base = (1ull << 44) + random_bits() % (1ull << 45) / (8 * SPREAD) * (8 * SPREAD);
+    return base + (closed ? 4 * SPREAD : 0);
+}
+
+// Inaccessible pages at a random place. What lies in the closed zone can be opened with the judge's key only.
+static char* somewhere(int64_t bytes, int closed) {
     for (int tries = 16;; tries--) {
-        char* wish = tries ? (char*)(base + random_bits() % SPREAD / PAGE * PAGE) : NULL;
+        char* wish = tries ? (char*)(zone(closed) + random_bits() % SPREAD / PAGE * PAGE) : NULL;
         char* got = mmap(wish, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (got == MAP_FAILED) return NULL;
         if (got == wish || !tries) return got;
@@ -65,7 +72,7 @@ static char* somewhere(int64_t bytes) {
 
 // A segment with inaccessible pages on both sides. fd < 0: fresh private memory.
 static char* place(int fd, int64_t start, int64_t length, int64_t data, int64_t nbytes, int prot, int kind, int index) {
-    char* low = somewhere(length + 2 * GUARD);
+    char* low = somewhere(length + 2 * GUARD, kind == INPUT || kind == CONSTANT);
     if (!low) return NULL;
     if (fd < 0) {  // the filter lets nothing be mapped at a given place any more
         if (mprotect(low + GUARD, length, prot)) return NULL;
@@ -84,19 +91,20 @@ static char* place_private(int64_t nbytes, int kind) {
     return place(-1, 0, length, length - used, nbytes, PROT_READ | PROT_WRITE, kind, 0);
 }
 
-// Inputs are mapped inaccessible: what is asked and prepared before the first call cannot depend on them.
-static void open_inputs(void) {
+// Inputs are mapped inaccessible: what is asked and prepared before the first call cannot depend on them. The system
+// takes no notice of the key; the filter, which is made of it, does.
+static void open_inputs(uint64_t key) {
     for (int i = 0; i < n_regions; i++) {
         const struct region* it = &regions[i];
         if (it->kind != INPUT) continue;
-        mprotect(it->start, it->end - it->start, PROT_READ);
+        syscall(SYS_mprotect, it->start, it->end - it->start, PROT_READ, 0, key);
         madvise(it->start, it->end - it->start, POPULATE_READ);
     }
 }
 
 // Zeroed pages of the runner's own, to be filled and frozen.
 static void* blank(int64_t bytes) {
-    char* it = somewhere(whole_pages(bytes + 1));
+    char* it = somewhere(whole_pages(bytes + 1), 1);
     return it && !mprotect(it, whole_pages(bytes + 1), PROT_READ | PROT_WRITE) ? it : NULL;
 }
 

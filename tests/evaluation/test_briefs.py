@@ -24,7 +24,7 @@ class Calls:
     def batch(self, n: int, expected_s: float) -> float:
         return n * self._call_s
 
-    def empty(self) -> float:
+    def empty(self, *, again: bool = False) -> float:
         return 0.0
 
 
@@ -48,15 +48,16 @@ EVEN, SLOW, DISTURBED, CHEAT = (1e-3, 1e-3), (2e-3, 1e-3), (1e-3, 4e-3), (0.25e-
 @pytest.mark.parametrize(
     ("threads", "prioritised", "processes", "refused"),
     [
-        (True, False, [EVEN] * 5 + [DISTURBED] * 10, False),
-        (True, True, [EVEN] * 5 + [DISTURBED] * 10, True),
-        (True, True, [EVEN] * 4 + [SLOW] + [DISTURBED] * 10, False),
-        (False, True, [EVEN] * 4 + [SLOW] + [DISTURBED] * 20, True),
-        (True, True, [SLOW] * 4 + [CHEAT] * 11, True),
+        (True, False, [EVEN] * 2 + [DISTURBED] * 12, False),
+        (True, False, [EVEN] + [DISTURBED] * 24, True),
+        (True, True, [EVEN] * 2 + [DISTURBED] * 12, True),
+        (True, True, [EVEN] + [SLOW] + [DISTURBED] * 12, False),
+        (False, True, [EVEN] + [SLOW] + [DISTURBED] * 23, True),
+        (True, True, [SLOW] * 4 + [CHEAT] * 21, True),
     ],
-    ids=["no priority", "even", "uneven", "without threads", "a cheat that is uneven"],
+    ids=["no priority", "one only", "even", "uneven", "without threads", "a cheat that is uneven"],
 )
-def test_one_process_in_three_clears_threads_that_take_long_to_part(
+def test_two_processes_clear_threads_that_take_long_to_part(
     monkeypatch: pytest.MonkeyPatch,
     threads: bool,
     prioritised: bool,

@@ -106,7 +106,7 @@ def answered(agree: str, monkeypatch: pytest.MonkeyPatch, attempt: Callable[[], 
     answers = iter(agree)
     asked = 0
 
-    def agrees(watch: Stopwatch) -> bool:
+    def agrees(watch: Stopwatch, *, parting: bool = False) -> bool:
         nonlocal asked
         asked += 1
         return next(answers) == "y"
