@@ -106,7 +106,8 @@ class Runner:
     ) -> None:
         self._busy = busy or BusyClock()
         self._n_sets, self._n_buffers = len(sets), len(outputs)
-        self._key: int | None = secrets.randbits(64)  # opens the inputs; the runner forgets it before it loads the kernel
+        # Opens the inputs; the runner forgets it before it loads the kernel.
+        self._key: int | None = secrets.randbits(64)
         program = runner_program()
         inputs = [item.read_only_fd() for item in sets]
         fixed = constants.read_only_fd() if constants is not None else -1
