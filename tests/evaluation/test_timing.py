@@ -185,6 +185,23 @@ def test_a_disturbed_long_batch_hides_no_skipped_calls() -> None:
     assert watch.gaps() == pytest.approx([-1.0, -1.0], abs=0.01)
 
 
+@pytest.mark.parametrize("late", [7, 12])
+def test_threads_that_part_late_get_twice_the_chances(late: int) -> None:
+    """Pairs of batches of which every longer one looks faster, until the `late`th."""
+    pairs = [factor for pair in range(1, 13) for factor in (1.0, 1.0 if pair == late else 0.5)]
+
+    def watch() -> Stopwatch:
+        factors = iter(pairs)
+        side = Simulated(lambda n: n * 1e-4, overhead_s=0.0)
+        found = Stopwatch(side, np.random.default_rng(0))
+        found.calibrate()
+        side.rule = lambda n: n * 1e-4 * next(factors)
+        return found
+
+    assert not watch().agrees()
+    assert watch().agrees(parting=True)
+
+
 def watched(call_s: float, brief_s: float) -> Stopwatch:
     """One process: seconds of a call in long batches and in a brief one of 8."""
     watch = Stopwatch(
