@@ -322,16 +322,24 @@ EVO_INLINE vec gather(const float* p, int64_t stride, all_t) {
 
 // The same with a number of lanes. Where the compiler knows that all take part, nothing is masked.
 #define EVO_WHOLE(n) (__builtin_constant_p(n) && (n) == lanes)
+// Before AVX-512 a masked store takes tens of cycles on some processors, and other types than float go one by one:
+// there it is worth a jump to find out that all lanes take part.
+#ifdef EVO_AVX512
+#define EVO_FULL(n) EVO_WHOLE(n)
+#else
+#define EVO_FULL(n) ((n) >= lanes)
+#endif
 template <class T>
-EVO_INLINE auto load(const T* p, int64_t n) { return EVO_WHOLE(n) ? load(p, all) : load(p, first{n}); }
+EVO_INLINE auto load(const T* p, int64_t n) { return EVO_FULL(n) ? load(p, all) : load(p, first{n}); }
+EVO_INLINE vec load(const float* p, int64_t n) { return EVO_WHOLE(n) ? load(p, all) : load(p, first{n}); }
 template <class T, class V>
 EVO_INLINE void store(T* p, V v, int64_t n) {
-    if (EVO_WHOLE(n)) store(p, v, all);
+    if (EVO_FULL(n)) store(p, v, all);
     else store(p, v, first{n});
 }
 template <class T>
 EVO_INLINE vec gather(const T* p, int64_t stride, int64_t n) {
-    return EVO_WHOLE(n) ? gather(p, stride, all) : gather(p, stride, first{n});
+    return EVO_FULL(n) ? gather(p, stride, all) : gather(p, stride, first{n});
 }
 // Lanes i where first + i · step >= 0, and loads of lanes that take part in such a mask; others read as 0.
 EVO_INLINE ivec at_least_0(int64_t first, int64_t step) { return iota() * (int32_t)step + (int32_t)first >= 0; }
@@ -757,6 +765,21 @@ EVO_INLINE float max(vec v) {
 EVO_INLINE float min(vec v) {
     return detail::across(v, [](vec a, vec b) { return min(a, b); });
 }
+
+// ---- registers ----
+
+// Stays in its register: short of registers, compilers read what came from memory again for every use.
+EVO_INLINE vec held(vec v) {
+#ifdef EVO_AVX512
+    asm("" : "+v"(v));
+#else
+    asm("" : "+x"(v));
+#endif
+    return v;
+}
+// Runs f once as a function of its own, so that what it keeps in registers has all of them.
+template <class F>
+__attribute__((noinline)) static void alone(F f) { f(); }
 
 // ---- powers and workspace ----
 

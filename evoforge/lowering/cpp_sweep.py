@@ -147,13 +147,21 @@ class SweepPrinter(Body):
         place = pointer if where == "0" else f"{pointer} + {where}"
         if ctx.vector and (how == "row" or ctx.lane in access.axes):
             text = value.text if value.vector else f"evo::broadcast({value.text})"
-            if how == "memory" and self.schedule.stream.get(tensor) and t.kind == "out" and t.dtype != "bool":
-                self.w(f"evo::stream({place}, {text}, n, {self._aligned(access, ctx)});")
+            if how == "memory":
+                self.put(tensor, place, text, access, ctx)
             else:
                 self.w(f"evo::store({place}, {text}, n);")
         else:
             text = value.text if value.dtype == dtype else f"{CTYPES[dtype]}({value.text})"
             self.w(f"{pointer}[{where}] = {text};")
+
+    def put(self, tensor: str, place: str, text: str, access: Access, ctx: Context) -> None:
+        """Stores a vector of `tensor`, past the caches where the schedule says so."""
+        t = self.domain.tensors[tensor]
+        if self.schedule.stream.get(tensor) and t.kind == "out" and t.dtype != "bool":
+            self.w(f"evo::stream({place}, {text}, n, {self._aligned(access, ctx)});")
+        else:
+            self.w(f"evo::store({place}, {text}, n);")
 
     def _aligned(self, access: Access, ctx: Context) -> str:
         """Whether every row of an output starts on a vector's boundary (its base does)."""

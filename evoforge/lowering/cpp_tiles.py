@@ -1,14 +1,17 @@
 """Contractions in register blocks: TILE_ROWS rows by TILE_VECTORS vectors of accumulators.
 
 Blocks at a ragged end start earlier instead of being cut, so that every block is whole: rows that two
-blocks share are computed twice, to the same bits. Long sums are cut into pieces of DEPTH, which are added up
-in order, so that they stay accurate.
+blocks share are computed twice, to the same bits. A panel takes its vectors from several rows of the wide operand
+where the narrow one is the same for them all. Long sums are cut into pieces of DEPTH, which are added up in order, so
+that they stay accurate. Accumulators are summed in a function of their own: among other variables compilers spill them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from evoforge.lowering.cpp_body import in_brackets
@@ -47,21 +50,34 @@ class _Tiles:
         if printer.chained and self.packed != "block":
             self.packed = "pack"  # the narrow operand is one block of rows, which is in the cache as it is
         self.first, self.last = printer.bounds(self.block)
+        self.joined: list[Loop] = []
         self.narrows: dict[Expr, tuple[Node, str]] = {}
         self.wides: dict[Expr, tuple[Node, str]] = {}
         for product in self.found.products:
             self.narrows.setdefault(product.narrow, (product.node, ""))
             self.wides.setdefault(product.wide, (product.node, ""))
+        if self.packed == "whole" and any(set(o.group) & axes_of(expr) for o in self.outer for expr in self.wides):
+            self.packed = "pack"  # there are many wide operands, and each is used for its own rows
+        if self.packed not in ("block", "whole") and not printer.chained:
+            self.joined = [o for o in self.outer if not any(set(o.group) & axes_of(expr) for expr in self.narrows)]
 
     def run(self) -> None:
         p = self.p
         self.parameters()
         self.steps = in_brackets(p.names.text(p.domain.numel(self.found.products[0].node.reduction)) or "1")
+        if self.packed == "whole":
+            self.run_whole()
+            return
         packs_narrow, packs_wide = self.packed in ("both", "deep"), self.packed != "block"
         if packs_narrow:
             self.pack_narrow()
-        heads = p.row_heads(self.outer)
-        heads.append(f"for (int64_t col = 0; col < {p.end(self.lane)}; col += {_WIDTH[1:-1]})")
+        heads = p.row_heads([loop for loop in self.outer if loop not in self.joined])
+        if self.joined:
+            across = f"const int64_t across = ({self.lane.size} + evo::lanes - 1) / evo::lanes"
+            p.w(f"{across}, vectors = {' * '.join(loop.size for loop in self.joined)} * across;")
+            heads.append("for (int64_t panel = 0; panel < vectors; panel += TILE_VECTORS)")
+        else:
+            heads.append(f"for (int64_t col = 0; col < {p.end(self.lane)}; col += {_WIDTH[1:-1]})")
         if p.chained:
             with p.loops(heads):
                 if packs_wide:
@@ -89,30 +105,67 @@ class _Tiles:
             with p.loops(heads):
                 self.tile(packs_narrow, packs_wide)
 
+    def run_whole(self) -> None:
+        """All panels first, for all threads; then block after block of rows, each with every panel."""
+        p = self.p
+        real = f"({self.real(self.lane.group)} + {_WIDTH} - 1) / {_WIDTH} * {_WIDTH}"
+        reduction = self.real(self.found.products[0].node.reduction)
+        panels = f"for (int64_t col = 0; col < {p.end(self.lane)}; col += {_WIDTH[1:-1]})"
+        for expr, (node, _) in self.wides.items():
+            name = p.names.fresh(f"{p.names.of(node)}_panel")
+            p.kernel.piece(
+                f"{name}s", "float", f"{real} * {reduction}", "the wide operand, a panel of columns at a time"
+            )
+            self.wides[expr] = (node, name)
+        p.w("// The wide operand: the columns of a panel side by side.")
+        p.pragma(1)
+        with p.loops([panels]):
+            for _, name in self.wides.values():
+                p.w(f"float* {name} = {name}s + col * {self.steps};")
+            self.fill_panels(self.flat())
+        p.w("")
+        heads = [*p.row_heads(self.outer), f"for (int64_t tile = 0; tile < {self.block.size}; tile += TILE_ROWS)"]
+        p.pragma(len(heads))
+        with p.loops([*heads, panels]):
+            for _, name in self.wides.values():
+                p.w(f"const float* {name} = {name}s + col * {self.steps};")
+            self.tile(False, True)
+
     def parameters(self) -> None:
         kernel, lanes = self.p.kernel, self.p.lanes
-        registers = {16: 28, 8: 12}.get(lanes, 12) // len(self.found.products)
-        rows = tuple(c for c in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14) if c <= self.block.extent) or (1,)
-        vectors = tuple(c for c in (1, 2, 3, 4) if (c - 1) * lanes < self.lane.extent) or (1,)
-        best = max(
-            ((r, v) for r in rows for v in vectors if r * v <= registers),
-            key=lambda rv: (rv[0] * rv[1] / (rv[0] + rv[1]), -abs(rv[0] - 8)),
-            default=(rows[0], vectors[0]),
-        )
+        products, wides = len(self.found.products), len(self.wides)
+        registers = 32 if lanes == 16 else 16
+        walked = self.lane.extent if not self.joined else _LONG * lanes
+        rows = tuple(c for c in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14) if c <= self.block.extent) or (1,)
+        vectors = tuple(c for c in (1, 2, 3, 4) if (c - 1) * lanes < walked) or (1,)
+        # Every accumulator, the wide operands of a step and one narrow value have registers.
+        fitting = [(r, v) for r in rows for v in vectors if r * v * products + v * wides < registers]
+
+        def worth(shape: tuple[int, int]) -> float:
+            """Products per operand that is loaded; those of a ragged last panel or block do not count."""
+            r, v = shape
+            used = walked / (-(-walked // (v * lanes)) * v * lanes)
+            return r * v / (r + v) * used * self.block.extent / (-(-self.block.extent // r) * r)
+
+        best = max(fitting, key=lambda shape: (worth(shape), -abs(shape[0] - 8)), default=(1, 1))
         kernel.parameter("TILE_ROWS", rows, best[0])
         kernel.parameter("TILE_VECTORS", vectors, best[1])
-        kernel.require(f"TILE_ROWS * TILE_VECTORS <= {registers}")
+        accumulators = "TILE_ROWS * TILE_VECTORS" + (f" * {products}" if products > 1 else "")
+        kernel.require(f"{accumulators} + TILE_VECTORS{f' * {wides}' if wides > 1 else ''} < {registers}")
+        if best[0] * best[1] > 1:  # with few of them every sum waits for the one before
+            kernel.require(f"TILE_ROWS * TILE_VECTORS >= {(best[0] * best[1] + 1) // 2}")
         if self.cut:
             first = self.inner[0].extent if self.packed != "both" else self.length
-            choices = tuple(max(1, c * first // self.length) for c in (256, 512, 1024, 2048) if c < self.length)
-            choices = tuple(sorted(set(choices)))
+            # Pieces of one length: a short one at the end costs as many calls as a long one.
+            pieces = sorted({-(-self.length // c) for c in (256, 512, 1024, 2048) if c < self.length}, reverse=True)
+            choices = tuple(dict.fromkeys(-(-first // count) for count in pieces))
             kernel.parameter("DEPTH", choices, choices[min(1, len(choices) - 1)])
         if self.p.chained:
             kernel.require("TILE_ROWS <= CHAIN_ROWS")
-        elif self.packed != "block":
-            tasks = -(-self.lane.extent // (best[1] * lanes))
-            for loop in self.outer:
-                tasks *= loop.extent
+        elif self.packed not in ("block", "whole"):
+            across = -(-self.lane.extent // lanes)
+            tasks = -(-across * prod(loop.extent for loop in self.joined) // best[1])
+            tasks *= prod(loop.extent for loop in self.outer if loop not in self.joined)
             least = next((b for b in (1, 2, 4) if tasks * b >= 4 * self.p.kernel.plan.threads), 8)
             kernel.parameter("BANDS", (1, 2, 4, 8), least)
 
@@ -278,12 +331,8 @@ class _Tiles:
             with p.loops([tiles]):
                 for _, name in self.narrows.values():
                     p.w(f"const float* {name}_tile = {name} + {self.left(self.left_outer)};")
-                parts = {node.name: p.names.of(node) + "_acc" for node in nodes}
-                for name in parts.values():
-                    p.w(f"evo::vec {name}[TILE_ROWS][TILE_VECTORS] = {{}};")
                 heads = [f"for (int64_t k = before_it; k < end{inside}; ++k)"]
-                self.products(heads, parts, True, True, "(k - before_it)")
-                with p.loops([*self.row_heads(), *self.vector_heads()]):
+                with self.sums(heads, True, True, "(k - before_it)") as parts:
                     for node in nodes:
                         place = f"{totals[node.name]} + (tile - first + r) * {_WIDTH} + u * evo::lanes"
                         part = f"{parts[node.name]}[r][u]"
@@ -304,7 +353,18 @@ class _Tiles:
         return ["#pragma GCC unroll 16", "for (int64_t r = 0; r < TILE_ROWS; ++r)"]
 
     def position(self) -> None:
+        """Where vector u of a panel stands, and how many of its lanes take part."""
         end = self.p.end(self.lane)
+        if self.joined:
+            self.p.w("const int64_t vector = evo::min(panel + u, vectors - 1);")
+            found, rest = ["at = vector % across * evo::lanes"], "vector / across"
+            for loop in reversed(self.joined[1:]):
+                found.append(f"{loop.var} = {rest} % {loop.size}")
+                rest = f"{rest} / {loop.size}"
+            found.append(f"{self.joined[0].var} = {rest}")
+            whole = self.p.kernel.flag("whole", f"{self.lane.size} % evo::lanes == 0")
+            self.p.w(f"const int64_t {', '.join(found)}, n = evo::part({end} - at, {whole});")
+            return
         ragged = end != self.lane.size
         whole = "false" if ragged else self.p.kernel.flag("whole", f"{self.lane.size} % {_WIDTH} == 0")
         self.p.w(f"const int64_t at = col + u * evo::lanes, n = evo::part({end} - at, {whole});")
@@ -316,18 +376,15 @@ class _Tiles:
             for _, name in self.narrows.values():
                 p.w(f"const float* {name}_tile = {name} + {self.left(self.left_outer)};")
         totals = {n.node.name: p.names.of(n.node) + "_tile" for n in self.found.products}
-        parts = {n.node.name: p.names.of(n.node) + "_acc" for n in self.found.products}
         heads = self.depth_heads(packs_narrow)
         for name in totals.values():
             p.w(f"evo::vec {name}[TILE_ROWS][TILE_VECTORS]{' = {}' if self.cut else ''};")
-        # `parts` are indexed by constants alone, once loops are unrolled: they live in registers.
-        with p.loops(heads[:1] if self.cut else []):
-            for name in parts.values():
-                p.w(f"evo::vec {name}[TILE_ROWS][TILE_VECTORS] = {{}};")
-            self.products(heads[1:] if self.cut else heads, parts, packs_narrow, packs_wide)
-            with p.loops([*self.row_heads(), *self.vector_heads()]):
-                for name, total in totals.items():
-                    p.w(f"{total}[r][u] {'+' if self.cut else ''}= {parts[name]}[r][u];")
+        with (
+            p.loops(heads[:1] if self.cut else []),
+            self.sums(heads[1:] if self.cut else heads, packs_narrow, packs_wide) as parts,
+        ):
+            for name, total in totals.items():
+                p.w(f"{total}[r][u] {'+' if self.cut else ''}= {parts[name]}[r][u];")
         self.epilogue({node: f"{name}[r][u]" for node, name in totals.items()})
 
     def depth_heads(self, flat: bool) -> list[str]:
@@ -341,6 +398,19 @@ class _Tiles:
             return heads
         inside = f"for (int64_t {var} = depth; {var} < evo::min(depth + DEPTH, {size}); ++{var})"
         return [f"for (int64_t depth = 0; depth < {size}; depth += DEPTH)", inside, *heads[1:]]
+
+    @contextmanager
+    def sums(self, heads: list[str], packs_narrow: bool, packs_wide: bool, place: str = "") -> Iterator[dict[str, str]]:
+        """Accumulators by node, all registers theirs while `heads` run; then what the caller prints, for each."""
+        p = self.p
+        parts = {n.node.name: p.names.of(n.node) + "_acc" for n in self.found.products}
+        with p.braces("evo::alone([&]", "});"):
+            # Indexed by constants alone, once loops are unrolled: they live in registers.
+            for name in parts.values():
+                p.w(f"evo::vec {name}[TILE_ROWS][TILE_VECTORS] = {{}};")
+            self.products(heads, parts, packs_narrow, packs_wide, place)
+            with p.loops([*self.row_heads(), *self.vector_heads()]):
+                yield parts
 
     def products(
         self, heads: list[str], names: dict[str, str], packs_narrow: bool, packs_wide: bool, place: str = ""
@@ -356,13 +426,14 @@ class _Tiles:
                 if packs_wide:
                     where = place or ("k" if packs_narrow else self.flat())
                     for name, (_, panel) in zip(vectors, self.wides.values(), strict=True):
-                        p.w(f"{name}[u] = evo::load({panel} + {where} * {_WIDTH} + u * evo::lanes, evo::all);")
+                        at = f"{panel} + {where} * {_WIDTH} + u * evo::lanes"
+                        p.w(f"{name}[u] = evo::held(evo::load({at}, evo::all));")
                 else:
                     self.position()
                     ctx = self.context([*self.outer, *self.inner, self.lane], True)
                     ctx.given = given
                     for name, value in zip(vectors, self.values(self.wides, ctx), strict=True):
-                        p.w(f"{name}[u] = {value.text};")
+                        p.w(f"{name}[u] = evo::held({value.text});")
             with p.loops(self.row_heads()):
                 scalars = []
                 if packs_narrow:
@@ -411,5 +482,4 @@ class _Tiles:
         p = self.p
         value, access = p.known[tensor], p.written(tensor)
         text = value.text if value.vector else f"evo::broadcast({value.text})"
-        place = f"{p.pointer(tensor)} + {ctx.offset(access)}"
-        p.w(f"evo::store({place}, {text}, n);")
+        p.put(tensor, f"{p.pointer(tensor)} + {ctx.offset(access)}", text, access, ctx)

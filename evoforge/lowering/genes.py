@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +21,7 @@ Genome = dict[str, Any]
 
 _LIKELY = {
     "vector": (0.85, 0.15), "unroll": (0.4, 0.6), "tile": (0.5, 0.25, 0.15, 0.1), "rows": (0.75, 0.25),
-    "omp": (0.85, 0.15), "reduction": (0.85, 0.15), "contract": (0.1, 0.2, 0.3, 0.25, 0.15), "math": (0.5, 0.5),
+    "omp": (0.85, 0.15), "reduction": (0.85, 0.15), "contract": (0.08, 0.12, 0.2, 0.25, 0.15, 0.2), "math": (0.5, 0.5),
     "prefetch": (0.35, 0.2, 0.25, 0.2), "during": (0.3, 0.35, 0.35), "stream": (0.45, 0.55),
     "placement": (0.45, 0.35, 0.2), "split": (0.8, 0.2), "chain": (0.3, 0.7), "rewrite": (0.6, 0.4),
 }  # fmt: skip
@@ -56,6 +56,7 @@ class Genes:
         for nest in plan.nests:
             if find_contraction(domain, nest) is not None:
                 found[f"contract:{nest.region}"] = CHOICES["contract"]
+                found |= self._streams(nest.passes[0].row_stores)
         self._regions = regions(domain, plan.kept)
         for number, nodes in enumerate(self._regions):
             has_reduce = any(node.kind == "reduce" for node in nodes)
@@ -65,13 +66,7 @@ class Genes:
                 again = any(out in read for out in node.outputs)
                 if again:
                     found[f"placement:{node.name}"] = CHOICES["placement"] if has_reduce else ("inline", "root")
-                for out in node.outputs:
-                    if (
-                        out
-                        and domain.tensors[out].kind == "out"
-                        and domain.tensors[out].dtype in ("f32", "f16", "bf16")
-                    ):
-                        found[f"stream:{out}"] = CHOICES["stream"]
+                found |= self._streams(out for out in node.outputs if out)
             depth = sum(node.kind == "reduce" for node in nodes) + sum(f"placement:{n.name}" in found for n in maps)
             for boundary in range(1, min(depth, 6) + 1):
                 found[f"split:{number}.{boundary}"] = CHOICES["split"]
@@ -80,6 +75,12 @@ class Genes:
             if any(nest.chain for nest in joined.nests):
                 found[f"chain:{number}"] = CHOICES["chain"]
         return found
+
+    def _streams(self, written: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """The genes of those outputs that vectors can be streamed to."""
+        tensors = [self._domain.tensors[name] for name in written]
+        outputs = [t.name for t in tensors if t.kind == "out" and t.dtype in ("f32", "f16", "bf16")]
+        return {f"stream:{name}": CHOICES["stream"] for name in outputs}
 
     def keys(self, gene: str) -> list[str]:
         """Those of one kind: ``placement`` → ``placement:s3``, …"""
@@ -98,7 +99,7 @@ class Genes:
 
         A map that a sum of a chained region reads is kept: there it would be computed once per use.
         """
-        plain = {"contract": "pack", "chain": "chained"}
+        plain = {"contract": "both", "chain": "chained"}
         genome = {key: value for gene, value in plain.items() for key in self.keys(gene)}
         return self.tidy({"unroll": "many", **genome, **dict.fromkeys(self.summed_elsewhere, "root")})
 

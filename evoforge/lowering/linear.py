@@ -158,6 +158,6 @@ def _combined(op: ast.operator, a: Linear, b: Linear) -> Linear | None:
             return Linear({}, Number(float(a.const.value // b.const.value), a.const.chosen / b.const.chosen))
         found = a.times(Number(1 / b.const.value, 1 / b.const.chosen))
         return Linear(found.terms, found.const, found.rough | frozenset(found.terms))
-    if isinstance(op, ast.Mod) and not a.terms:
-        return Linear({}, Number(a.const.value % b.const.value))
+    if isinstance(op, ast.Mod):
+        return Linear({}, Number(a.const.value % b.const.value), a.rough | frozenset(a.terms))
     return None

@@ -10,9 +10,10 @@ declared in the rendered source and tuned there.
     rows          one | block           rows per task (parameter ROW_BLOCK)
     omp           static | dynamic      distribution of tasks to threads
     reduction     direct | chunks       whole rows, or chunks in parallel that are combined (CHUNK)
-    contract:R    rows | block | pack | both | deep
+    contract:R    rows | block | pack | both | deep | whole
                   sums of products of region R: one output at a time, or register blocks, with the
-                  wide operand, or both, packed; or packed a piece of the sum at a time
+                  wide operand, or both, packed; or packed a piece of the sum at a time; or the wide
+                  operand packed whole, and every block of rows run over all of it
                   (TILE_ROWS, TILE_VECTORS, DEPTH, BANDS)
     math          exact | reciprocal    x / row value, or x · (1 / row value)
     prefetch      none | ahead | next | spread
@@ -43,7 +44,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "rows": ("one", "block"),
     "omp": ("static", "dynamic"),
     "reduction": ("direct", "chunks"),
-    "contract": ("rows", "block", "pack", "both", "deep"),
+    "contract": ("rows", "block", "pack", "both", "deep", "whole"),
     "math": ("exact", "reciprocal"),
     "prefetch": ("none", "ahead", "next", "spread"),
     "during": ("first", "middle", "last"),

@@ -413,7 +413,7 @@ class _Walk(Expressions):
                 self._address(value)
         for argument in arguments:
             if isinstance(argument, Closure):
-                self._repeat(argument, template)
+                self._repeat(argument, [Value.of(1)] if name == "evo::alone" else template)
         taint: set[str] = set().union(*(self._loops_of(value) for value in values))
         return self.unknown(taint=taint)
 
