@@ -402,16 +402,15 @@ EVO_INLINE void exchange(vec* row) {
 }
 }  // namespace detail
 
-// `out` row k, lane i = p[i · stride + k], for k < count and i < n, both at most `lanes`; lanes from n on are 0.
-template <class T>
-EVO_INLINE void transpose(float* out, int64_t width, const T* p, int64_t stride, int64_t count, int64_t n) {
+// `out` row k, lane i = lane k of vector_of(i, count), for k < count and i < n, both at most `lanes`; lanes from n on are 0.
+template <class F>
+EVO_INLINE void transpose(float* out, int64_t width, int64_t count, int64_t n, F vector_of) {
     vec row[lanes];
     if (count == lanes && n == lanes) {
 #pragma GCC unroll 16
-        for (int i = 0; i < lanes; ++i) row[i] = load(p + i * stride, all);
+        for (int64_t i = 0; i < lanes; ++i) row[i] = vector_of(i, lanes);
     } else {
-#pragma GCC unroll 16
-        for (int i = 0; i < lanes; ++i) row[i] = i < n ? load(p + i * stride, first{count}) : vec{};
+        for (int64_t i = 0; i < lanes; ++i) row[i] = i < n ? vector_of(i, count) : vec{};
     }
     detail::exchange<1>(row);
     detail::exchange<2>(row);

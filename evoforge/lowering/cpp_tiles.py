@@ -8,18 +8,18 @@ that they stay accurate. Accumulators are summed in a function of their own: amo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
 from evoforge.lowering.cpp_body import in_brackets
-from evoforge.lowering.cpp_expr import Context, Value, guards_text, print_expr
+from evoforge.lowering.cpp_expr import Context, Value, can_vectorise, guards_text, print_expr
 from evoforge.lowering.cpp_layout import Loop
-from evoforge.lowering.domain import Access, Node
+from evoforge.lowering.domain import Node
 from evoforge.lowering.index import names as axes_of
-from evoforge.lowering.ir import Cast, Expr, Guard, Load, loads
+from evoforge.lowering.ir import Expr, Guard, Load, loads
 
 if TYPE_CHECKING:
     from evoforge.lowering.cpp_sweep import SweepPrinter
@@ -186,22 +186,24 @@ class _Tiles:
 
     def values(self, exprs: dict[Expr, tuple[Node, str]], ctx: Context) -> list[Value]:
         """The operands' values, behind the maps that they read."""
-        wanted: set[str] = set()
-        for expr in exprs:
-            wanted |= {load.tensor for load in loads(expr)}
-        needed: list[Node] = []
-        for node in reversed([*self.one.heads, *self.one.maps]):
-            if wanted & set(node.outputs):
-                needed.insert(0, node)
-                wanted |= {access.tensor for access in node.reads()}
         kept, self.p.known = self.p.known, ctx.known
-        for node in needed:
+        for node in self.needed(exprs):
             self.p.let(node, ctx)
         self.p.known = kept
         found = []
         for expr, (node, _) in exprs.items():
             ctx.node = node
             found.append(print_expr(expr, ctx))
+        return found
+
+    def needed(self, exprs: Iterable[Expr]) -> list[Node]:
+        """The maps that `exprs` read, in order."""
+        wanted = {load.tensor for expr in exprs for load in loads(expr)}
+        found: list[Node] = []
+        for node in reversed([*self.one.heads, *self.one.maps]):
+            if wanted & set(node.outputs):
+                found.insert(0, node)
+                wanted |= {access.tensor for access in node.reads()}
         return found
 
     # packing
@@ -274,8 +276,8 @@ class _Tiles:
 
     def fill_panels(self, where: str, start: str = "0", end: str = "") -> None:
         p = self.p
-        if (rows := self.read_along_the_sum()) is not None:
-            self.transpose_into_panels(rows, where, start, end)
+        if self.read_along_the_sum():
+            self.transpose_into_panels(where, start, end)
             return
         with p.loops([*self.reduction_heads(start, end), *self.vector_heads()]):
             self.position()
@@ -283,34 +285,42 @@ class _Tiles:
             for (_, name), value in zip(self.wides.values(), self.values(self.wides, ctx), strict=True):
                 p.w(f"evo::store({name} + {where} * {_WIDTH} + u * evo::lanes, {value.text}, evo::all);")
 
-    def read_along_the_sum(self) -> list[Access] | None:
-        """Where the wide operands lie, if memory runs along the sum and not along the lanes."""
-        found = []
-        fast = self.inner[-1].group[-1] if self.inner else ""
-        for expr, (node, _) in self.wides.items():
-            load = expr.arg if isinstance(expr, Cast) and expr.dtype == "f32" else expr
-            if not isinstance(load, Load) or load.guards or self.one.reads.get(load.tensor, "memory") != "memory":
-                return None
-            access, dtype = node.accesses[load], self.p.domain.tensors[load.tensor].dtype
-            lane = access.step(self.lane.group[-1]) or 0
-            if access.step(fast) != 1 or lane < 2 or dtype not in ("f32", "f16", "bf16"):
-                return None
-            found.append(access)
-        return found if self.p.position(self.found.products[0].node).step(fast) == 1 else None
+    def read_along_the_sum(self) -> bool:
+        """Whether memory of the wide operands runs along the sum and not along the lanes."""
+        fast, lane, found = self.inner[-1].group[-1] if self.inner else "", self.lane.group[-1], False
+        if not fast or self.p.position(self.found.products[0].node).step(fast) != 1:
+            return False
+        maps = self.needed(self.wides)
+        inside = {tensor for node in maps for tensor in node.outputs}
+        read = [*((expr, node) for expr, (node, _) in self.wides.items()), *((node.body, node) for node in maps)]
+        for expr, node in read:
+            if not can_vectorise(expr, fast, node, self.p.domain.tensors):
+                return False
+            for load in loads(expr):
+                if load.tensor in inside:
+                    continue
+                access = node.accesses[load]
+                if load.guards or access.terms is None or self.one.reads.get(load.tensor, "memory") != "memory":
+                    return False
+                along, across = access.step(fast) or 0, access.step(lane) or 0
+                if along not in (0, 1) or across == 1:
+                    return False
+                found = found or along == 1
+        return found
 
-    def transpose_into_panels(self, rows: Sequence[Access], where: str, start: str, end: str) -> None:
+    def transpose_into_panels(self, where: str, start: str, end: str) -> None:
         """Panels from memory that runs along the sum: squares of vectors, instead of gathers."""
         p, fast = self.p, self.inner[-1]
         stop = end if end and len(self.inner) == 1 else p.end(fast)
         with p.loops([*self.reduction_heads(start, end, "evo::lanes"), *self.vector_heads()]):
             self.position()
-            ctx = self.context([*self.outer, *self.inner, self.lane], True)
-            for access, (_, name) in zip(rows, self.wides.values(), strict=True):
-                stride = p.names.text(dict(access.terms or ())[self.lane.group[-1]])
-                source = f"{ctx.pointers[access.tensor]} + {ctx.offset(access)}"
+            ctx = self.context([*self.outer, *self.inner, replace(self.lane, var="(at + i)")], True)
+            ctx.lane, ctx.lane_text = fast.group[-1], fast.var
+            for expr, (node, name) in self.wides.items():
                 place = f"{name} + {where} * {_WIDTH} + u * evo::lanes"
-                count = f"evo::part({stop} - {fast.var}, false)"
-                p.w(f"evo::transpose({place}, {_WIDTH}, {source}, {stride}, {count}, n);")
+                square = f"{place}, {_WIDTH}, evo::part({stop} - {fast.var}, false), n"
+                with p.braces(f"evo::transpose({square}, [&](int64_t i, int64_t n)", "});"):
+                    p.w(f"return {self.values({expr: (node, name)}, ctx)[0].text};")
 
     def pieces(self) -> None:
         """The sum piece by piece: a panel holds DEPTH steps, and every tile's totals wait in memory."""

@@ -19,7 +19,7 @@ _LET = re.compile(r"(const int64_t|(?:const )?(?:float|double|u?int\d+_t)\*) (\w
 _CALL = re.compile(r"evo::(load|load_quotients|gather|store|stream|prefetch)\((\w+)\b(?: \+ )?")
 _SUBSCRIPT = re.compile(r"(?<![\w:])(\w+)\[")
 _VECTOR = re.compile(r"evo::(?!min\b|max\b)\w+\(|^(?:const )?evo::vec\b")
-_TRANSPOSE = re.compile(r"evo::transpose\((\w+) \+ (.+)\);$")
+_TRANSPOSE = re.compile(r"evo::transpose\((\w+) \+ (.+), \[&\]\(int64_t i, int64_t n\) \{$")
 _COMPARED = re.compile(r" (?:\?|:|[<>=!]=|[<>]|&&|\|\|) ")
 _COLLAPSE = re.compile(r"collapse\((\d+)\)")
 
@@ -85,10 +85,11 @@ def read_body(lines: Sequence[str]) -> Loop:
         depth = len(line) - len(text)
         while depth <= open_loops[-1][0]:
             open_loops.pop()
-        head = _head(text)
-        if head is not None:
-            loop = Loop(*head, unrolled, collapsed)
+        head, square = _head(text), _TRANSPOSE.match(text)
+        if head is not None or square is not None:
+            loop = Loop(*head, unrolled, collapsed) if head is not None else _square(square)
             unrolled, collapsed = False, 1
+            open_loops[-1][1].vector |= head is None
             open_loops[-1][1].body.append(loop)
             open_loops.append((depth, loop))
         else:
@@ -113,8 +114,6 @@ def _head(text: str) -> tuple[str, str, str, str] | None:
 
 @lru_cache(1 << 14)
 def _statement(text: str) -> tuple[Access | Let | Loop, ...]:
-    if (square := _TRANSPOSE.match(text)) is not None:
-        return (_square(square),)
     found = _LET.match(text)
     if found and found.group(1) != "const int64_t":
         return (Let(found.group(2), found.group(3), True),)
@@ -124,15 +123,13 @@ def _statement(text: str) -> tuple[Access | Let | Loop, ...]:
     return tuple(_accesses(text))
 
 
-def _square(found: re.Match[str]) -> Loop:
-    """A square of vectors that is transposed: a vector of every row, a vector of every column."""
-    place, width, source, stride, *_ = _split(found.group(2))
-    pointer, _, index = source.partition(" + ")
-    accesses: list[Loop | Access | Let] = [
-        Access(pointer, f"{index} + square * {stride}", "load", True),
-        Access(found.group(1), f"{place} + square * {width}", "store", True),
-    ]
-    return Loop("square", "0", "evo::lanes", "1", unrolled=True, body=accesses)
+def _square(found: re.Match[str] | None) -> Loop:
+    """A square of vectors that is transposed: what its body loads is one vector of `lanes`, as many are stored."""
+    assert found is not None
+    place, width, *_ = _split(found.group(2))
+    return Loop("i", "0", "evo::lanes", "1", unrolled=True, body=[
+        Access(found.group(1), f"{place} + i * {width}", "store", True)
+    ])  # fmt: skip
 
 
 def _accesses(text: str) -> Iterator[Access]:

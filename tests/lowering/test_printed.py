@@ -57,10 +57,14 @@ def test_accesses_come_in_the_order_of_the_run() -> None:
 
 
 def test_a_transposed_square_is_a_loop_over_its_rows() -> None:
-    text = ["evo::transpose(panel + k * (TILE * 2) + u, (TILE * 2), in1 + at * n + k, n, evo::part(n - k, false), n);"]
+    text = [
+        "evo::transpose(panel + k * TILE + u, TILE, evo::part(n - k, false), n, [&](int64_t i, int64_t n) {",
+        "    return evo::load(in1 + (at + i) * n + k, n);",
+        "});",
+    ]
     square = only_loop(read_body(text))
     assert (square.start, square.end, square.unrolled) == ("0", "evo::lanes", True)
     assert square.body == [
-        Access("in1", "at * n + k + square * n", "load", True),
-        Access("panel", "k * (TILE * 2) + u + square * (TILE * 2)", "store", True),
+        Access("panel", "k * TILE + u + i * TILE", "store", True),
+        Access("in1", "(at + i) * n + k", "load", True),
     ]

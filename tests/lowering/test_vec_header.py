@@ -94,8 +94,10 @@ extern "C" void reduce(const float* x, int64_t size, double* out, int scalar) {
 extern "C" void transposed(const float* x, float* y, int64_t rows, int64_t cols) {
     for (int64_t row = 0; row < rows; row += evo::lanes)
         for (int64_t col = 0; col < cols; col += evo::lanes) {
-            const int64_t n = evo::part(rows - row, false);
-            evo::transpose(y + col * 64 + row, 64, x + row * cols + col, cols, evo::part(cols - col, false), n);
+            const int64_t n = evo::part(rows - row, false), count = evo::part(cols - col, false);
+            evo::transpose(y + col * 64 + row, 64, count, n, [&](int64_t i, int64_t n) {
+                return evo::load(x + (row + i) * cols + col, n);
+            });
         }
 }
 extern "C" void strided(const float* x, float* y, int64_t step, int64_t size) {
