@@ -343,6 +343,10 @@ EVO_INLINE vec gather(const T* p, int64_t stride, int64_t n) {
 }
 // Lanes i where first + i · step >= 0, and loads of lanes that take part in such a mask; others read as 0.
 EVO_INLINE ivec at_least_0(int64_t first, int64_t step) { return iota() * (int32_t)step + (int32_t)first >= 0; }
+// Lane i is first + i · step, as a float.
+EVO_INLINE vec positions(int64_t first, int64_t step) {
+    return __builtin_convertvector(iota() * (int32_t)step + (int32_t)first, vec);
+}
 EVO_INLINE vec load(const float* p, int64_t n, ivec mask) {
 #ifdef EVO_AVX512
     __mmask16 m = _mm512_movepi32_mask((__m512i)mask);

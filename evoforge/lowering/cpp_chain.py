@@ -25,11 +25,14 @@ def print_chain(printers: Sequence[NestPrinter]) -> None:
     for tensor, taken in chain.reuse.items():
         kernel.pointers[tensor] = head.pointer(taken)
     *outer, block = head.rows[: len(chain.axes)]
-    choices = powers(8 if block.extent >= 8 else 1, min(512, block.extent))
+    choices = powers(8 if block.extent >= 8 else 1, min(512, 2 * block.extent - 1))  # the last one takes all rows
     a_row = sum(4 * _inner(head, tensor).first for tensor in chain.private - set(chain.reuse))
     many = math.prod(loop.extent for loop in outer)
-    fit = (c for c in choices if c * a_row <= _BLOCK_BYTES and many * (block.extent // c) >= 2 * kernel.plan.threads)
-    kernel.parameter("CHAIN_ROWS", choices, max(fit, default=choices[0]))
+    turns = {c: -(-block.extent // c) for c in choices}
+    fit = [c for c in choices if c * a_row <= _BLOCK_BYTES and many * turns[c] >= 2 * kernel.plan.threads]
+    # Fewest rows that two turns share, then the longest turns.
+    best = min(fit, key=lambda c: (turns[c] * min(c, block.extent), -c), default=choices[0])
+    kernel.parameter("CHAIN_ROWS", choices, best)
     heads = [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in outer]
     blocks = f"{block.var}_block"
     heads.append(f"for (int64_t {blocks} = 0; {blocks} < {block.size}; {blocks} += CHAIN_ROWS)")

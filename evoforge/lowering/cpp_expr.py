@@ -126,6 +126,8 @@ def can_vectorise(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tenso
             can_vectorise(a, lane, node, tensors) for a in expr.args
         )
     if isinstance(expr, Cast):
+        if isinstance(expr.arg, Position):
+            return computed(expr.dtype) == "f32" and all(isinstance(atom, str) for _, atom in expr.arg.index.terms)
         if isinstance(expr.arg, Load) and tensors[expr.arg.tensor].dtype in _SMALL_INTS:
             plain = node.accesses[expr.arg].terms is not None and not expr.arg.guards
             return plain and computed(expr.dtype) == "f32" and tensors[expr.arg.tensor].kind != "tmp"
@@ -180,12 +182,18 @@ def print_expr(expr: Expr, ctx: Context) -> Value:
     Raises:
         UnsupportedError: an operator that has no C++ here.
     """
+    if isinstance(expr, Const) and expr.sizes:
+        return Value(f"{CTYPES[computed(expr.dtype)]}({expr.sizes})", False, computed(expr.dtype))
     if isinstance(expr, Const):
         return Value(_literal(expr.value, expr.dtype), False, computed(expr.dtype))
     if isinstance(expr, Position):
         return Value(f"{CTYPES[computed(expr.dtype)]}({affine_text(expr.index, ctx)})", False, computed(expr.dtype))
     if isinstance(expr, Load):
         return _load(expr, ctx)
+    if isinstance(expr, Cast) and isinstance(expr.arg, Position) and ctx.vector and ctx.lane in axes_of(expr.arg):
+        index = expr.arg.index
+        factor = next((c for c, atom in index.terms if atom == ctx.lane), 0)
+        return Value(f"evo::positions({affine_text(index, ctx)}, {factor})", True, computed(expr.dtype))
     if isinstance(expr, Cast):
         value = print_expr(expr.arg, ctx)
         if value.vector and value.dtype in _SMALL_INTS:  # a load that converts

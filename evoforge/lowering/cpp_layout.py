@@ -130,7 +130,7 @@ class Layout:
         if not nest.reduces:
             return [self.lane_loop(self.lane_group)] if self.lane_group else []
         groups = collapse(self.domain, order_axes(self.domain, mine, accesses), accesses, self.apart)
-        fast = next((g for g in groups if self._unit(one, g)), groups[-1] if groups else ())
+        fast = max(reversed(groups), key=lambda g: self._neighbours(accesses, g), default=())
         groups = [g for g in groups if g != fast]
         loops = [
             Loop(g, v, self.names.size(g, s), self.extent(g))
@@ -138,8 +138,10 @@ class Layout:
         ][::-1]
         return [*loops, self.lane_loop(fast)] if fast else loops
 
-    def _unit(self, one: Pass, group: Group) -> bool:
-        return any(access.step(group[-1]) == 1 for access in self.accesses(one))
+    def _neighbours(self, accesses: Sequence[Access], group: Group) -> int:
+        """Elements of the largest access whose neighbours in memory are neighbours along `group`."""
+        found = [a for a in accesses if a.step(group[-1]) == 1]
+        return max((self.extent(tuple(a.axes)) for a in found), default=0)
 
     def lane_loop(self, group: Group) -> Loop:
         return Loop(group, "col", self.names.size(group, "cols"), self.extent(group))

@@ -112,8 +112,11 @@ class Guard:
 
 @dataclass(frozen=True)
 class Const:
+    """`sizes`: the same value as a product of sizes in C++, where it differs between workloads."""
+
     value: float | int | bool
     dtype: str
+    sizes: str = ""
 
 
 @dataclass(frozen=True)

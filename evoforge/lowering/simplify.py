@@ -9,8 +9,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from evoforge.lowering.index import axis, const, plain_axis, substitute
-from evoforge.lowering.ir import Axis, Cast, Graph, Load, Stage, Tensor, loads, rewrite
+from evoforge.lowering.index import add, axis, const, plain_axis, scale, substitute
+from evoforge.lowering.ir import (
+    Affine,
+    Axis,
+    Cast,
+    Const,
+    Expr,
+    Graph,
+    Load,
+    Op,
+    Position,
+    Stage,
+    Tensor,
+    Where,
+    loads,
+    rewrite,
+)
 from evoforge.lowering.split import split_axes
 from evoforge.lowering.stages import dtype_of, extents_of, readers, row_major
 
@@ -20,6 +35,7 @@ __all__ = [
     "dtype_of",
     "eliminate_dead",
     "extents_of",
+    "positions_inline",
     "readers",
     "rename",
     "share_identical",
@@ -27,10 +43,14 @@ __all__ = [
     "tidy",
 ]
 
+_CHEAP = 8
+"""Operations that are worth doing again wherever their result is read."""
+_INTEGERS = {"i32", "i64"}  # smaller ones overflow, and wrap
+
 
 def tidy(graph: Graph) -> Graph:
     """Identical stages shared, copies to outputs absorbed, axes split where that makes indices affine."""
-    graph = drop_units(absorb_copies(eliminate_dead(share_identical(graph))))
+    graph = drop_units(absorb_copies(eliminate_dead(positions_inline(share_identical(graph)))))
     return rename(eliminate_dead(split_axes(graph)))
 
 
@@ -75,6 +95,63 @@ def share_identical(graph: Graph) -> Graph:
         pairs = zip(stage.outputs, first.outputs, strict=True)
         moved |= {mine: theirs for mine, theirs in pairs if mine and theirs}
     return Graph(graph.tensors, tuple(kept))
+
+
+def positions_inline(graph: Graph) -> Graph:
+    """What is made of positions alone (distances, masks) is computed where it is read; integers become one index."""
+    known: dict[str, Stage] = {}
+    stages = []
+    for stage in graph.stages:
+        extents = extents_of(stage)
+
+        def visit(node: Any, extents: Mapping[str, int] = extents) -> Any:
+            if isinstance(node, Load) and node.tensor in known and not node.guards:
+                made = known[node.tensor]
+                at = {a.name: index for a, index in zip(made.axes, node.index, strict=True)}
+                return substitute(made.body, at, extents)
+            return _folded(node)
+
+        stage = replace(stage, body=rewrite(stage.body, visit))
+        stages.append(stage)
+        out = stage.outputs[0]
+        if stage.kind == "map" and out and not any(loads(stage.body)) and _operations(stage.body) <= _CHEAP:
+            known[out] = stage
+    return Graph(graph.tensors, tuple(stages))
+
+
+def _operations(expr: Any) -> int:
+    found = 0
+
+    def visit(node: Any) -> Any:
+        nonlocal found
+        found += isinstance(node, Op | Cast | Where)
+        return node
+
+    rewrite(expr, visit)
+    return found
+
+
+def _folded(node: Any) -> Any:
+    """Sums, differences and multiples of integer positions are positions."""
+    if isinstance(node, Cast) and isinstance(node.arg, Position) and {node.dtype, node.arg.dtype} <= _INTEGERS:
+        return replace(node.arg, dtype=node.dtype)
+    if not isinstance(node, Op) or node.dtype not in _INTEGERS or node.name not in ("add", "sub", "mul"):
+        return node
+    left, right = (_index_of(arg) for arg in node.args)
+    if left is None or right is None:
+        return node
+    if node.name != "mul":
+        return Position(add(left, scale(right, 1 if node.name == "add" else -1)), node.dtype)
+    if left.terms and right.terms:
+        return node
+    factor, index = (right.const, left) if left.terms else (left.const, right)
+    return Position(scale(index, factor), node.dtype)
+
+
+def _index_of(expr: Expr) -> Affine | None:
+    if isinstance(expr, Position):
+        return expr.index
+    return const(int(expr.value)) if isinstance(expr, Const) and isinstance(expr.value, int) else None
 
 
 # copies to outputs

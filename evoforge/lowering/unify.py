@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 from evoforge.errors import UnsupportedError
@@ -211,6 +213,12 @@ class _Builder:
             )
         return str(self.values[name][0])
 
+    def _known(self, name: str) -> str | None:
+        try:
+            return self.text(name)
+        except UnsupportedError:
+            return None
+
     def size(self, tensor: str, dim: int) -> Size:
         row = tuple(single.graph.tensors[tensor].shape[dim] for single in self.singles)
         if (tensor, dim) in self.dims:
@@ -310,15 +318,42 @@ class _Builder:
         return Access(target, tuple(reversed(terms)), 0)
 
     def _constants(self, stage: Stage) -> Expr:
-        """The first workload's body, once constants have been compared with the other workloads'."""
+        """The first workload's body, with constants that differ in the others as products of sizes."""
         body = self.singles[0].bodies[stage.name]
-        for single in self.singles[1:]:
-            if list(_constants_of(single.bodies[stage.name])) != list(_constants_of(body)):
-                raise UnsupportedError(
-                    f"expected equal constants of {stage.origin or stage.name} in all workloads, they differ; "
-                    "make the workloads separate tasks"
-                )
-        return body
+        every = [list(_constants_of(single.bodies[stage.name])) for single in self.singles]
+        if len({len(row) for row in every}) != 1:
+            raise UnsupportedError(
+                "expected workloads that differ in sizes only, got graphs of different structure; "
+                "make them separate tasks"
+            )
+        rows = list(zip(*every, strict=True))
+        if all(repr(other.value) == repr(row[0].value) for row in rows for other in row):
+            return body
+        left = iter(rows)
+
+        def visit(part: Any) -> Any:
+            if not isinstance(part, Const):
+                return part
+            row = next(left)
+            if all(repr(other.value) == repr(part.value) for other in row):
+                return part
+            return Const(part.value, part.dtype, self._product([other.value for other in row], stage))
+
+        found: Expr = rewrite(body, visit)
+        return found
+
+    def _product(self, wanted: Sequence[float], stage: Stage) -> str:
+        """The fewest sizes whose product is `wanted` in every workload, in C++."""
+        named = {name: self._known(name) for name in self.values}
+        for count in range(1, 5):
+            for names in combinations([name for name, text in named.items() if text], count):
+                products = [math.prod(self.values[name][k] for name in names) for k in range(len(wanted))]
+                if products == list(wanted):
+                    return " * ".join(str(named[name]) for name in names)
+        raise UnsupportedError(
+            f"expected equal constants of {stage.origin or stage.name} in all workloads, or products of sizes, "
+            "they differ; make the workloads separate tasks"
+        )
 
 
 def _constants_of(node: Any) -> Iterator[Any]:
@@ -326,7 +361,7 @@ def _constants_of(node: Any) -> Iterator[Any]:
 
     def visit(part: Any) -> Any:
         if isinstance(part, Const):
-            found.append(repr(part.value))
+            found.append(part)
         return part
 
     rewrite(node, visit)
