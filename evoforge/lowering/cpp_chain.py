@@ -14,7 +14,7 @@ from evoforge.lowering.domain import Size
 __all__ = ["print_chain"]
 
 _BLOCK_BYTES = 512 << 10
-"""What is handed on at the default number of rows: it stays in a second-level cache."""
+"""What is handed on or read again at the default number of rows: it stays in a second-level cache."""
 
 
 def print_chain(printers: Sequence[NestPrinter]) -> None:
@@ -25,8 +25,9 @@ def print_chain(printers: Sequence[NestPrinter]) -> None:
     for tensor, taken in chain.reuse.items():
         kernel.pointers[tensor] = head.pointer(taken)
     *outer, block = head.rows[: len(chain.axes)]
-    choices = powers(8 if block.extent >= 8 else 1, min(512, 2 * block.extent - 1))  # the last one takes all rows
-    a_row = sum(4 * _inner(head, tensor).first for tensor in chain.private - set(chain.reuse))
+    a_row = sum(4 * _inner(head, tensor).first for tensor in chain.private - set(chain.reuse)) + _read_again(printers)
+    fewest = 8 if block.extent >= 8 and 8 * a_row <= _BLOCK_BYTES else 1
+    choices = powers(fewest, min(512, 2 * block.extent - 1))  # the last one takes all rows
     many = math.prod(loop.extent for loop in outer)
     turns = {c: -(-block.extent // c) for c in choices}
     fit = [c for c in choices if c * a_row <= _BLOCK_BYTES and many * turns[c] >= 2 * kernel.plan.threads]
@@ -51,6 +52,19 @@ def print_chain(printers: Sequence[NestPrinter]) -> None:
                 head.w("")
             printer.depth = head.depth
             printer.run()
+
+
+def _read_again(printers: Sequence[NestPrinter]) -> int:
+    """Bytes of a row that more than one of the nests reads from memory."""
+    seen: dict[str, set[int]] = {}
+    sizes: dict[str, int] = {}
+    for number, p in enumerate(printers):
+        for node in (node for one in p.nest.passes for node in one.nodes):
+            for access in node.reads():
+                if p.chained[-1] in access.axes and p.domain.producer(access.tensor) is None:
+                    seen.setdefault(access.tensor, set()).add(number)
+                    sizes[access.tensor] = 4 * p.domain.numel(sorted(access.axes - set(p.chained))).first
+    return sum(sizes[tensor] for tensor, numbers in seen.items() if len(numbers) > 1)
 
 
 def _inner(p: NestPrinter, tensor: str) -> Size:

@@ -197,6 +197,6 @@ def _store(printer: SweepPrinter, tensor: str, ctx: Context) -> None:
         printer.store_row(tensor, ctx)
         return
     value: Value = printer.known[tensor]
-    where = ctx.offset(printer.written(tensor))
+    access = printer.written(tensor)
     text = value.text if value.vector else f"evo::broadcast({value.text})"
-    printer.w(f"evo::store({printer.pointer(tensor)} + {where}, {text}, n);")
+    printer.put(tensor, f"{printer.pointer(tensor)} + {ctx.offset(access)}", text, access, ctx)

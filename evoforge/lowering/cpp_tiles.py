@@ -140,6 +140,8 @@ class _Tiles:
         vectors = tuple(c for c in (1, 2, 3, 4) if (c - 1) * lanes < walked) or (1,)
         # Every accumulator, the wide operands of a step and one narrow value have registers.
         fitting = [(r, v) for r in rows for v in vectors if r * v * products + v * wides < registers]
+        if self.p.chained:
+            fitting = [(r, v) for r, v in fitting if r <= kernel.parameters["CHAIN_ROWS"].default]
 
         def worth(shape: tuple[int, int]) -> float:
             """Products per operand that is loaded; those of a ragged last panel or block do not count."""

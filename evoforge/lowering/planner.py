@@ -283,8 +283,8 @@ class _Planner:
 
 
 def _orient(domain: Domain, nest: Nest) -> None:
-    """Chooses the lane axis: the one along which most bytes are contiguous."""
-    weight: dict[str, int] = {}
+    """Chooses the lane axis: the one along which most bytes are contiguous, lanes that would be idle not counted."""
+    weight: dict[str, float] = {}
     for one in nest.passes:
         for node in one.nodes:
             for access in (*node.reads(), *((node.write,) if node.kind != "reduce" else ())):
@@ -293,8 +293,13 @@ def _orient(domain: Domain, nest: Nest) -> None:
                         weight[name] = weight.get(name, 0) + domain.numel(sorted(access.axes)).first
     axes = {a for one in nest.passes for node in one.nodes for a in (*node.axes, *node.reduction)}
     inner = [a for a in axes if a not in nest.rows]
-    best = max(sorted(weight), key=lambda name: weight[name], default=None)
+    best = max(sorted(weight), key=lambda name: weight[name] * _used(domain.numel([name]).first), default=None)
     if best is None:
         best = sorted(inner)[-1] if inner else (nest.rows[-1] if nest.rows else "")
     nest.lane = best
     nest.columns = best in nest.rows
+
+
+def _used(extent: int) -> float:
+    """The part of a vector's lanes that an axis fills; vectors of eight stand for all of them."""
+    return extent / (-(-extent // 8) * 8) if extent else 1.0
