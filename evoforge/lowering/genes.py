@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,7 @@ _LIKELY = {
     "placement": (0.45, 0.35, 0.2), "split": (0.8, 0.2), "chain": (0.3, 0.7), "rewrite": (0.6, 0.4),
 }  # fmt: skip
 """How often a sample takes each value of a gene, before the strategy's weights."""
+_SMALL = 16  # an output so many times smaller than the largest tensor is not worth a decision
 
 
 class Genes:
@@ -56,7 +57,7 @@ class Genes:
         for nest in plan.nests:
             if find_contraction(domain, nest) is not None:
                 found[f"contract:{nest.region}"] = CHOICES["contract"]
-                found |= self._streams(nest.passes[0].row_stores)
+        found |= self._streams()
         self._regions = regions(domain, plan.kept)
         for number, nodes in enumerate(self._regions):
             has_reduce = any(node.kind == "reduce" for node in nodes)
@@ -66,7 +67,6 @@ class Genes:
                 again = any(out in read for out in node.outputs)
                 if again:
                     found[f"placement:{node.name}"] = CHOICES["placement"] if has_reduce else ("inline", "root")
-                found |= self._streams(out for out in node.outputs if out)
             depth = sum(node.kind == "reduce" for node in nodes) + sum(f"placement:{n.name}" in found for n in maps)
             for boundary in range(1, min(depth, 6) + 1):
                 found[f"split:{number}.{boundary}"] = CHOICES["split"]
@@ -76,11 +76,12 @@ class Genes:
                 found[f"chain:{number}"] = CHOICES["chain"]
         return found
 
-    def _streams(self, written: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """The genes of those outputs that vectors can be streamed to."""
-        tensors = [self._domain.tensors[name] for name in written]
-        outputs = [t.name for t in tensors if t.kind == "out" and t.dtype in ("f32", "f16", "bf16")]
-        return {f"stream:{name}": CHOICES["stream"] for name in outputs}
+    def _streams(self) -> dict[str, tuple[str, ...]]:
+        """The genes of those outputs that vectors can be streamed to; what is small stays in the caches anyway."""
+        tensors = self._domain.tensors.values()
+        enough = max(t.numel for t in tensors) / _SMALL
+        large = [t for t in tensors if t.kind == "out" and t.dtype in ("f32", "f16", "bf16") and t.numel >= enough]
+        return {f"stream:{t.name}": CHOICES["stream"] for t in large}
 
     def keys(self, gene: str) -> list[str]:
         """Those of one kind: ``placement`` → ``placement:s3``, …"""
