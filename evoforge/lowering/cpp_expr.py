@@ -113,11 +113,11 @@ def can_vectorise(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tenso
         access = node.accesses[expr]
         masked = [guard for guard in expr.guards if lane in axes_of(guard.arg)]
         dtype = tensors[expr.tensor].dtype
-        if access.terms is None:
+        if access.terms is None and _beside(expr, lane, tensors) is None:
             return _phase(expr, lane, tensors) is not None
         if not all(_is_mask(guard) and dtype == "f32" for guard in masked):
             return False
-        return dtype in _FLOATS or (dtype == "bool" and access.step(lane) == 1)
+        return dtype in _FLOATS or (dtype == "bool" and access.terms is not None and access.step(lane) == 1)
     if isinstance(expr, Op) and _difference(expr) is not None:
         return True
     if isinstance(expr, Op):
@@ -225,11 +225,12 @@ def _load(load: Load, ctx: Context) -> Value:
     masks = [guard for guard in load.guards if ctx.vector and ctx.lane in axes_of(guard.arg)]
     rest = [guard for guard in load.guards if guard not in masks]
     if ctx.vector and ctx.lane in axes_of(load.index):
-        step = access.step(ctx.lane)
+        beside = _beside(load, ctx.lane, ctx.tensors) if access.terms is None else None
+        step = access.step(ctx.lane) if beside is None else beside
         if step is None:
             return _guarded(_quotients(load, masks, ctx), load, rest, ctx)
         lanes = f"n, {_masks(masks, ctx)}" if masks else "n"  # masked lanes read as 0
-        stride = "" if step == 1 else f"{_step_text(access, ctx)}, "
+        stride = "" if step == 1 else f"{_step_text(access, ctx) if beside is None else beside}, "
         value = Value(f"evo::{'load' if step == 1 else 'gather'}({place}, {stride}{lanes})", True, dtype)
         return _guarded(value, load, load.guards if load.other else rest, ctx)
     text = f"{pointer}[{where}]"
@@ -290,6 +291,21 @@ def _masks(guards: Sequence[Guard], ctx: Context) -> str:
         factor = next(c for c, atom in guard.arg.terms if atom == ctx.lane)
         texts.append(f"evo::at_least_0({affine_text(guard.arg, ctx)}, {factor})")
     return " & ".join(texts)
+
+
+def _beside(load: Load, lane: str, tensors: Mapping[str, Tensor]) -> int | None:
+    """How far apart neighbours along `lane` lie, where it is linear although other parts of the address are not.
+
+    A row that is looked up (embedding, gather) has its elements side by side.
+    """
+    found = 0
+    for index, stride in zip(load.index, tensors[load.tensor].stride, strict=True):
+        for factor, atom in index.terms:
+            if atom == lane:
+                found += factor * stride
+            elif not isinstance(atom, str) and lane in axes_of(Affine(((factor, atom),))):
+                return None
+    return found or None
 
 
 def _phase(load: Load, lane: str, tensors: Mapping[str, Tensor]) -> FloorDiv | None:

@@ -51,6 +51,7 @@ class Layout:
         self.heads: list[Node] = []
         self.accumulated: dict[str, str] = {}
         self.row_buffers: dict[str, str] = {}
+        self.waiting: dict[str, str] = {}
         self.hoisted: dict[tuple[str, str], Value] = {}
         nodes = [n for one in nest.passes for n in (*one.heads, *one.nodes, *one.row_maps)]
         self.apart = set().union(*(_atoms(node) for node in nodes)) if nodes else set()

@@ -87,14 +87,35 @@ class SweepPrinter(Body):
         if not self.rows and heads and not start:
             self.pragma(1)
         unrolled = self.unroll_heads(ctx.vector) if lane is not None else []
-        with self.loops([*heads, *unrolled]):
-            if lane is not None and unrolled:
-                self.position_in_step(lane)
-            elif lane is not None and ctx.vector:
+        if lane is not None and unrolled:
+            with self.loops(heads):
+                self._unrolled(one, ctx, late, number, inner, unrolled)
+            return
+        with self.loops(heads):
+            if lane is not None and ctx.vector:
                 self.w(f"const int64_t n = evo::part({self.end(lane)} - {lane.var}, {self.whole(lane)});")
             elif lane is not None:
                 self.w("evo::one_by_one();")
             self.statements(one, ctx, late, number, inner)
+
+    def _unrolled(
+        self, one: Pass, ctx: Context, late: Sequence[Node], number: int, inner: Sequence[Loop], unrolled: list[str]
+    ) -> None:
+        """One step of several vectors. Several streamed outputs wait for its end, so that each writes whole lines of
+        memory: processors keep few of them open, and one that is closed half full costs a transfer of its own."""
+        streamed = [t for t, how in one.stores if how == "memory" and self.streams(t)]
+        together = streamed if len(streamed) > 1 else []
+        self.waiting = {tensor: self.names.fresh(f"{short_name(tensor)}_line") for tensor in together}
+        if self.waiting:
+            self.w(f"evo::vec {', '.join(f'{name}[UNROLL]' for name in self.waiting.values())};")
+        with self.loops(unrolled):
+            self.position_in_step(inner[-1])
+            self.statements(one, ctx, late, number, inner)
+        for tensor in list(self.waiting):
+            access, name = self.written(tensor), self.waiting.pop(tensor)
+            with self.loops(unrolled):
+                self.position_in_step(inner[-1])
+                self.put(tensor, f"{self.pointer(tensor)} + {ctx.offset(access)}", f"{name}[u]", access, ctx)
 
     def statements(self, one: Pass, ctx: Context, late: Sequence[Node], number: int, inner: Sequence[Loop]) -> None:
         for line in prefetches(self, one, ctx, number, inner):
@@ -155,10 +176,15 @@ class SweepPrinter(Body):
             text = value.text if value.dtype == dtype else f"{CTYPES[dtype]}({value.text})"
             self.w(f"{pointer}[{where}] = {text};")
 
+    def streams(self, tensor: str) -> bool:
+        t = self.domain.tensors[tensor]
+        return bool(self.schedule.stream.get(tensor)) and t.kind == "out" and t.dtype != "bool"
+
     def put(self, tensor: str, place: str, text: str, access: Access, ctx: Context) -> None:
         """Stores a vector of `tensor`, past the caches where the schedule says so."""
-        t = self.domain.tensors[tensor]
-        if self.schedule.stream.get(tensor) and t.kind == "out" and t.dtype != "bool":
+        if tensor in self.waiting:
+            self.w(f"{self.waiting[tensor]}[u] = {text};")
+        elif self.streams(tensor):
             self.w(f"evo::stream({place}, {text}, n, {self._aligned(access, ctx)});")
         else:
             self.w(f"evo::store({place}, {text}, n);")
