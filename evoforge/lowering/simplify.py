@@ -114,7 +114,14 @@ def positions_inline(graph: Graph) -> Graph:
         stage = replace(stage, body=rewrite(stage.body, visit))
         stages.append(stage)
         out = stage.outputs[0]
-        if stage.kind == "map" and out and not any(loads(stage.body)) and _operations(stage.body) <= _CHEAP:
+        wraps = out is not None and graph.tensors[out].dtype in ("i8", "u8", "i16")  # C computes these as int
+        if (
+            stage.kind == "map"
+            and out
+            and not wraps
+            and not any(loads(stage.body))
+            and _operations(stage.body) <= _CHEAP
+        ):
             known[out] = stage
     return Graph(graph.tensors, tuple(stages))
 
