@@ -163,7 +163,7 @@ def test_the_ledger_is_the_servers_own_count(mixed: Any) -> None:
 
 
 def test_every_candidate_says_where_it_comes_from(mixed: Any) -> None:
-    url, _, _, result, _ = mixed
+    url, wanted, _, result, _ = mixed
     with open_store(url) as store:
         candidates = store.candidates(result.campaign)
         prompts = {row.meta_prompt.ref for row in store.meta_prompts(result.campaign)}
@@ -176,7 +176,8 @@ def test_every_candidate_says_where_it_comes_from(mixed: Any) -> None:
         assert candidate.genome is None
         assert isinstance(candidate.notes["exemplars"], list)
     assert {"blocks help"} == {candidate.notes["hypothesis"] for candidate in candidates} - {""}
-    assert len({proposal.operator for proposal in proposals}) >= 3
+    operators = {proposal.operator for proposal in proposals}  # which of them is drawn how often depends on timings
+    assert len(operators) > 1 and operators <= set(wanted.emitters)
     for proposal in proposals:
         assert calls[proposal.ticket].meta_prompt == proposal.meta_prompt
         assert calls[proposal.ticket].purpose == proposal.emitter
