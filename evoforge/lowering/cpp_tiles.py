@@ -51,6 +51,7 @@ class _Tiles:
             self.packed = "pack"  # the narrow operand is one block of rows, which is in the cache as it is
         self.first, self.last = printer.bounds(self.block)
         self.joined: list[Loop] = []
+        self.across = self.vectors = ""
         self.narrows: dict[Expr, tuple[Node, str]] = {}
         self.wides: dict[Expr, tuple[Node, str]] = {}
         for product in self.found.products:
@@ -73,9 +74,10 @@ class _Tiles:
             self.pack_narrow()
         heads = p.row_heads([loop for loop in self.outer if loop not in self.joined])
         if self.joined:
-            across = f"const int64_t across = ({self.lane.size} + evo::lanes - 1) / evo::lanes"
-            p.w(f"{across}, vectors = {' * '.join(loop.size for loop in self.joined)} * across;")
-            heads.append("for (int64_t panel = 0; panel < vectors; panel += TILE_VECTORS)")
+            self.across, self.vectors = p.names.fresh("across"), p.names.fresh("vectors")
+            across = f"const int64_t {self.across} = ({self.lane.size} + evo::lanes - 1) / evo::lanes"
+            p.w(f"{across}, {self.vectors} = {' * '.join(loop.size for loop in self.joined)} * {self.across};")
+            heads.append(f"for (int64_t panel = 0; panel < {self.vectors}; panel += TILE_VECTORS)")
         else:
             heads.append(f"for (int64_t col = 0; col < {p.end(self.lane)}; col += {_WIDTH[1:-1]})")
         if p.chained:
@@ -368,8 +370,8 @@ class _Tiles:
         """Where vector u of a panel stands, and how many of its lanes take part."""
         end = self.p.end(self.lane)
         if self.joined:
-            self.p.w("const int64_t vector = evo::min(panel + u, vectors - 1);")
-            found, rest = ["at = vector % across * evo::lanes"], "vector / across"
+            self.p.w(f"const int64_t vector = evo::min(panel + u, {self.vectors} - 1);")
+            found, rest = [f"at = vector % {self.across} * evo::lanes"], f"vector / {self.across}"
             for loop in reversed(self.joined[1:]):
                 found.append(f"{loop.var} = {rest} % {loop.size}")
                 rest = f"{rest} / {loop.size}"
