@@ -164,6 +164,7 @@ class _Planner:
     def _levels(self, nodes: list[Node], rows: tuple[str, ...] | None) -> dict[str, int]:
         inside = {node.name for node in nodes}
         levels: dict[str, int] = {}
+        swept: dict[int, frozenset[str]] = {}  # a pass sweeps the axes of one reduction
         for node in nodes:
             level = 0
             for access in reads_through(self.domain, node, self.fixed):
@@ -172,6 +173,8 @@ class _Planner:
                     continue
                 after = producer.kind == "reduce" or self._placement(producer) == "root"
                 level = max(level, levels[producer.name] + after)
+            while node.kind == "reduce" and swept.setdefault(level, frozenset(node.reduction)) != set(node.reduction):
+                level += 1
             levels[node.name] = level
         return levels
 

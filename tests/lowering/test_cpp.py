@@ -125,6 +125,9 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     ),
     "adam": (Module(adam), [rand(5, 37), rand(5, 37) + 1, rand(5, 37) - 1, rand(5, 37) * 2]),
     "depthwise": (nn.Conv2d(6, 6, 3, padding=1, groups=6), [rand(2, 6, 9, 21)]),
+    "two_towers": (
+        Module(lambda x, y, a, b: ((x @ a) * (y @ b)).sum(-1)), [rand(9, 20), rand(9, 31), rand(20, 37), rand(31, 37)]
+    ),
     "two_convs": (nn.Sequential(nn.Conv1d(3, 6, 3), nn.ReLU(), nn.Conv1d(6, 9, 3)), [rand(2, 3, 23)]),
     "conv_grouped": (nn.Conv2d(6, 8, (3, 2), stride=2, padding=(2, 1), dilation=(1, 2), groups=2), [rand(2, 6, 9, 21)]),
     "conv_transposed": (nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1), [rand(2, 4, 5, 9)]),
