@@ -26,7 +26,7 @@ from evoforge.core import Cell, ParameterSpace, Signature, Strategy, Target
 from evoforge.evaluation.build import Builder
 from evoforge.evaluation.facts import collect_facts
 from evoforge.evaluation.targets import resolve_target
-from evoforge.lowering.cost import trace_signature
+from evoforge.lowering.cost import laid_out, trace_signature
 from evoforge.lowering.ir import Graph, from_json
 from evoforge.lowering.space import ScheduleSpace
 
@@ -56,7 +56,8 @@ class Bench:
         with ReferenceWorker(task, threads=target.threads, seed=0) as worker:
             workload = task.workloads[0].name
             self.signature = worker.describe()[workload]
-            self.graph: Graph = from_json(worker.analyse("evoforge.lowering.capture:capture", workload))
+            captured = from_json(worker.analyse("evoforge.lowering.capture:capture", workload))
+            self.graph: Graph = laid_out(captured, self.signature)
         self.traced: Signature | None = trace_signature(self.graph, self.signature, target.l2_bytes)
         self.space = ScheduleSpace(
             [self.graph], l1_bytes=target.l1_bytes, l2_bytes=target.l2_bytes, vector_bytes=target.vector_bytes,

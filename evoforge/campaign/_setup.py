@@ -131,20 +131,21 @@ def analyse(judge: Judge, task: Task, target: Target) -> Setup:
 
     An operator that the lowering does not cover is not an error here: see `Setup.uncovered`.
     """
-    from evoforge.lowering.cost import trace_signature
+    from evoforge.lowering.cost import laid_out, trace_signature
 
+    signatures = judge.signatures
     graphs: dict[str, Graph] = {}
     uncovered = ""
     try:
         for workload in task.workloads:
-            graphs[workload.name] = from_json(judge.analyse("evoforge.lowering.capture:capture", workload.name))
+            graph = from_json(judge.analyse("evoforge.lowering.capture:capture", workload.name))
+            graphs[workload.name] = laid_out(graph, signatures[workload.name])
     except UnsupportedError as error:
         graphs, uncovered = {}, str(error)
-    signatures = judge.signatures
     traces: dict[str, Signature | None] = {}
     for name, signature in signatures.items():
-        graph = graphs.get(name)
-        traces[name] = trace_signature(graph, signature, target.l2_bytes) if graph else None
+        known = graphs.get(name)
+        traces[name] = trace_signature(known, signature, target.l2_bytes) if known else None
     first = next(iter(graphs.values()), None)
     return bounded(Setup(signatures, traces, graphs, uncovered, first.unfused if first else None), judge, target)
 

@@ -406,7 +406,8 @@ EVO_INLINE void exchange(vec* row) {
 }
 }  // namespace detail
 
-// `out` row k, lane i = lane k of vector_of(i, count), for k < count and i < n, both at most `lanes`; lanes from n on are 0.
+// `out` row k, lane i = lane k of vector_of(i, count), for k < count and i < n, both at most `lanes`; lanes from n on
+// are 0.
 template <class F>
 EVO_INLINE void transpose(float* out, int64_t width, int64_t count, int64_t n, F vector_of) {
     vec row[lanes];
@@ -772,14 +773,7 @@ EVO_INLINE float min(vec v) {
 // ---- registers ----
 
 // Stays in its register: short of registers, compilers read what came from memory again for every use.
-EVO_INLINE vec held(vec v) {
-#ifdef EVO_AVX512
-    asm("" : "+v"(v));
-#else
-    asm("" : "+x"(v));
-#endif
-    return v;
-}
+EVO_INLINE vec held(vec v) { return detail::keep(v); }
 // Runs f once as a function of its own, so that what it keeps in registers has all of them.
 template <class F>
 __attribute__((noinline)) static void alone(F f) { f(); }

@@ -27,7 +27,7 @@ from evoforge.lowering.ir import (
 )
 from evoforge.lowering.stages import dtype_of, extents_of
 
-__all__ = ["flops", "signature_of", "trace_signature"]
+__all__ = ["flops", "laid_out", "signature_of", "trace_signature"]
 
 _FLOATS = ("f32", "f64")
 _MOST_POINTS = 1 << 20  # of a guard's domain that are looked at one by one
@@ -221,6 +221,14 @@ def signature_of(graph: Graph) -> Signature:
         return tuple(TensorSpec(t.name, t.shape, t.stride, t.dtype) for t in found)
 
     return Signature(specs("in"), specs("cst"), specs("out"))
+
+
+def laid_out(graph: Graph, signature: Signature) -> Graph:
+    """`graph` with outputs that lie in memory as the signature says: torch may hand back a transposed view."""
+    strides = {spec.name: spec.stride for spec in signature.outputs}
+    return Graph(
+        {name: replace(t, stride=strides.get(name, t.stride)) for name, t in graph.tensors.items()}, graph.stages
+    )
 
 
 def trace_signature(graph: Graph, signature: Signature, l2_bytes: int) -> Signature | None:

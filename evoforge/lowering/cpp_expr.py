@@ -225,13 +225,15 @@ def _load(load: Load, ctx: Context) -> Value:
     masks = [guard for guard in load.guards if ctx.vector and ctx.lane in axes_of(guard.arg)]
     rest = [guard for guard in load.guards if guard not in masks]
     if ctx.vector and ctx.lane in axes_of(load.index):
-        beside = _beside(load, ctx.lane, ctx.tensors) if access.terms is None else None
-        step = access.step(ctx.lane) if beside is None else beside
+        if access.terms is None:
+            step = _beside(load, ctx.lane, ctx.tensors)
+        else:
+            step = "1" if access.step(ctx.lane) == 1 else _step_text(access, ctx)
         if step is None:
             return _guarded(_quotients(load, masks, ctx), load, rest, ctx)
         lanes = f"n, {_masks(masks, ctx)}" if masks else "n"  # masked lanes read as 0
-        stride = "" if step == 1 else f"{_step_text(access, ctx) if beside is None else beside}, "
-        value = Value(f"evo::{'load' if step == 1 else 'gather'}({place}, {stride}{lanes})", True, dtype)
+        stride = "" if step == "1" else f"{step}, "
+        value = Value(f"evo::{'gather' if stride else 'load'}({place}, {stride}{lanes})", True, dtype)
         return _guarded(value, load, load.guards if load.other else rest, ctx)
     text = f"{pointer}[{where}]"
     tensor = ctx.tensors[load.tensor]
@@ -262,12 +264,18 @@ def _step_text(access: Access, ctx: Context) -> str:
 
 def _address(load: Load, ctx: Context) -> str:
     parts = []
-    steps = ctx.tensors[load.tensor].stride
-    for index, step in zip(load.index, steps, strict=True):
-        text = affine_text(index, ctx)
+    tensor = ctx.tensors[load.tensor]
+    for dim, index in enumerate(load.index):
+        text, step = affine_text(index, ctx), _stride_text(tensor, dim)
         if text != "0":
-            parts.append(text if step == 1 else f"({text}) * {step}")
+            parts.append(text if step == "1" else f"({text}) * {step}")
     return " + ".join(parts) or "0"
+
+
+def _stride_text(tensor: Tensor, dim: int) -> str:
+    """Other workloads may have other strides, unless it is the evident one."""
+    step = tensor.stride[dim]
+    return str(step) if tensor.kind == "tmp" or step in (0, 1) else f"EVO_STRIDE({tensor.name}, {dim})"
 
 
 def guards_text(guards: Sequence[Guard], ctx: Context) -> str:
@@ -293,19 +301,20 @@ def _masks(guards: Sequence[Guard], ctx: Context) -> str:
     return " & ".join(texts)
 
 
-def _beside(load: Load, lane: str, tensors: Mapping[str, Tensor]) -> int | None:
+def _beside(load: Load, lane: str, tensors: Mapping[str, Tensor]) -> str | None:
     """How far apart neighbours along `lane` lie, where it is linear although other parts of the address are not.
 
     A row that is looked up (embedding, gather) has its elements side by side.
     """
-    found = 0
-    for index, stride in zip(load.index, tensors[load.tensor].stride, strict=True):
+    found = []
+    for dim, index in enumerate(load.index):
         for factor, atom in index.terms:
             if atom == lane:
-                found += factor * stride
+                step = _stride_text(tensors[load.tensor], dim)
+                found.append(step if factor == 1 else f"{factor} * {step}")
             elif not isinstance(atom, str) and lane in axes_of(Affine(((factor, atom),))):
                 return None
-    return found or None
+    return " + ".join(found) or None
 
 
 def _phase(load: Load, lane: str, tensors: Mapping[str, Tensor]) -> FloorDiv | None:

@@ -55,7 +55,8 @@ def implied_cell(
 
 def _walked(kernel: Kernel, params: Params, machine: Machine, signature: Signature) -> Walk:
     specs = (*signature.inputs, *signature.constants, *signature.outputs)
-    sizes = {(spec.name, dim): size for spec in specs for dim, size in enumerate(spec.shape)}
+    sizes = {("EVO_SIZE", spec.name, dim): size for spec in specs for dim, size in enumerate(spec.shape)}
+    sizes |= {("EVO_STRIDE", spec.name, dim): step for spec in specs for dim, step in enumerate(spec.stride)}
     scope = Scope(sizes, params, machine.lanes)
     places = {spec.name: Place(spec.name, spec.itemsize, spec.nbytes, False) for spec in specs}
     for piece in kernel.pieces:

@@ -165,7 +165,7 @@ Expr = Const | Position | Load | Op | Cast | Where
 
 @dataclass(frozen=True)
 class Tensor:
-    """`kind`: in, cst, out or tmp. Strides in elements; out and tmp are contiguous."""
+    """`kind`: in, cst, out or tmp. Strides in elements; tmp are contiguous, out too unless torch lays them out anew."""
 
     name: str
     shape: tuple[int, ...]

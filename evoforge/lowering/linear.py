@@ -71,12 +71,12 @@ class Scope:
     """Names and what they are worth; a value may be one of several (``min(a, b)``), or unknown (none).
 
     Args:
-        sizes: (tensor, dimension) → extent.
+        sizes: ("EVO_SIZE" or "EVO_STRIDE", tensor, dimension) → what it is.
         params: the kernel's parameters.
         lanes: floats in a vector.
     """
 
-    def __init__(self, sizes: Mapping[tuple[str, int], int], params: Mapping[str, int], lanes: int) -> None:
+    def __init__(self, sizes: Mapping[tuple[str, str, int], int], params: Mapping[str, int], lanes: int) -> None:
         self._sizes = sizes
         self.names: dict[str, Values] = {name: _constant(value, value or 1) for name, value in params.items()} | {
             "evo_lanes": _constant(lanes),
@@ -124,8 +124,8 @@ class Scope:
     def _call(self, node: ast.Call) -> Values:
         assert isinstance(node.func, ast.Name)
         name, args = node.func.id, node.args
-        if name == "EVO_SIZE" and isinstance(args[0], ast.Name) and isinstance(args[1], ast.Constant):
-            return _constant(self._sizes[args[0].id, int(str(args[1].value))])
+        if name in ("EVO_SIZE", "EVO_STRIDE") and isinstance(args[0], ast.Name) and isinstance(args[1], ast.Constant):
+            return _constant(self._sizes[name, args[0].id, int(str(args[1].value))])
         if name == "evo_min":
             found = (*self._value(args[0]), *self._value(args[1]))[:_MOST]
             plain = all(not one.terms for one in found)

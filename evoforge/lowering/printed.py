@@ -86,10 +86,10 @@ def read_body(lines: Sequence[str]) -> Loop:
         while depth <= open_loops[-1][0]:
             open_loops.pop()
         head, square = _head(text), _TRANSPOSE.match(text)
-        if head is not None or square is not None:
-            loop = Loop(*head, unrolled, collapsed) if head is not None else _square(square)
+        loop = Loop(*head, unrolled, collapsed) if head is not None else _square(square) if square is not None else None
+        if loop is not None:
             unrolled, collapsed = False, 1
-            open_loops[-1][1].vector |= head is None
+            open_loops[-1][1].vector |= square is not None
             open_loops[-1][1].body.append(loop)
             open_loops.append((depth, loop))
         else:
@@ -123,9 +123,8 @@ def _statement(text: str) -> tuple[Access | Let | Loop, ...]:
     return tuple(_accesses(text))
 
 
-def _square(found: re.Match[str] | None) -> Loop:
+def _square(found: re.Match[str]) -> Loop:
     """A square of vectors that is transposed: what its body loads is one vector of `lanes`, as many are stored."""
-    assert found is not None
     place, width, *_ = _split(found.group(2))
     return Loop("i", "0", "evo::lanes", "1", unrolled=True, body=[
         Access(found.group(1), f"{place} + i * {width}", "store", True)

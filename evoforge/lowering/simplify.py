@@ -98,7 +98,10 @@ def share_identical(graph: Graph) -> Graph:
 
 
 def positions_inline(graph: Graph) -> Graph:
-    """What is made of positions alone (distances, masks) is computed where it is read; integers become one index."""
+    """What is made of positions alone (distances, masks) is computed where it is read; integers become one index.
+
+    Not where it is a float, which may cost a sine, nor a small integer, which wraps where it is stored.
+    """
     known: dict[str, Stage] = {}
     stages = []
     for stage in graph.stages:
@@ -114,14 +117,8 @@ def positions_inline(graph: Graph) -> Graph:
         stage = replace(stage, body=rewrite(stage.body, visit))
         stages.append(stage)
         out = stage.outputs[0]
-        wraps = out is not None and graph.tensors[out].dtype in ("i8", "u8", "i16")  # C computes these as int
-        if (
-            stage.kind == "map"
-            and out
-            and not wraps
-            and not any(loads(stage.body))
-            and _operations(stage.body) <= _CHEAP
-        ):
+        whole = stage.kind == "map" and out and graph.tensors[out].dtype in _INTEGERS | {"bool"}
+        if whole and out and not any(loads(stage.body)) and _operations(stage.body) <= _CHEAP:
             known[out] = stage
     return Graph(graph.tensors, tuple(stages))
 

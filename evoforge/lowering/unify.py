@@ -12,6 +12,7 @@ from evoforge.errors import UnsupportedError
 from evoforge.lowering.domain import Access, Domain, Node, Size
 from evoforge.lowering.index import add, affine, axis, offset, plain_axis, scale, substitute
 from evoforge.lowering.ir import Affine, Axis, Const, Expr, FloorDiv, Graph, Load, Mod, Stage, loads, rewrite
+from evoforge.lowering.stages import row_major
 
 __all__ = ["build_domain"]
 
@@ -163,9 +164,13 @@ def _extent(single: _Single, stage: str, name: str) -> int:
     try:
         return single.extents[stage][name]
     except KeyError:
-        raise UnsupportedError(
-            "expected workloads that differ in sizes only, got graphs of different structure; make them separate tasks"
-        ) from None
+        raise _different_structure() from None
+
+
+def _different_structure() -> UnsupportedError:
+    return UnsupportedError(
+        "expected workloads that differ in sizes only, got graphs of different structure; make them separate tasks"
+    )
 
 
 class _Builder:
@@ -254,10 +259,7 @@ class _Builder:
         reduction = tuple(mine[a.name] for a in stage.reduction if a.name in mine)
         every = [list(loads(single.bodies[stage.name])) for single in self.singles]
         if len({len(row) for row in every}) != 1:
-            raise UnsupportedError(
-                "expected workloads that differ in sizes only, got graphs of different structure; "
-                "make them separate tasks"
-            )
+            raise _different_structure()
         accesses = {}
         body = _renamed(self._constants(stage), mine, self.values)
         for position, load in enumerate(every[0]):
@@ -309,9 +311,19 @@ class _Builder:
         return Size(() if factor == 1 else (str(factor),), values)
 
     def _write(self, stage: Stage, target: str, mine: Mapping[str, str]) -> Access:
+        """Where results go; the axes are the elements of each dimension in order (`_split_outputs`)."""
+        first = self.tensors[target]
+        if any(name and self.tensors[name].stride != first.stride for name in stage.outputs):
+            raise UnsupportedError(f"expected the results of {stage.origin or stage.name} in one layout, got several")
+        dims = [dim for dim, size in enumerate(first.shape) if size > 1]
+        strided = any(t.stride != row_major(t.shape) for t in (s.graph.tensors[target] for s in self.singles))
         terms: list[tuple[str, Size]] = []
-        step = Size((), (1,) * len(self.singles))
+        step, left = Size((), (1,) * len(self.singles)), 1
         for a in reversed(stage.written):
+            if strided and a.extent > 1:
+                if left == 1:
+                    step, left = self.stride(target, dims[-1]), first.shape[dims.pop()]
+                left //= a.extent
             if a.name in mine:
                 terms.append((mine[a.name], step))
                 step = step * Size((mine[a.name],), self.values[mine[a.name]])
@@ -322,10 +334,7 @@ class _Builder:
         body = self.singles[0].bodies[stage.name]
         every = [list(_constants_of(single.bodies[stage.name])) for single in self.singles]
         if len({len(row) for row in every}) != 1:
-            raise UnsupportedError(
-                "expected workloads that differ in sizes only, got graphs of different structure; "
-                "make them separate tasks"
-            )
+            raise _different_structure()
         rows = list(zip(*every, strict=True))
         if all(repr(other.value) == repr(row[0].value) for row in rows for other in row):
             return body

@@ -7,7 +7,7 @@ import ctypes
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from torch.nn import functional as fn
 
 from evoforge.core import DTYPES, ParameterSpace, Strategy
 from evoforge.lowering.capture import capture_graph
+from evoforge.lowering.cost import laid_out, signature_of
 from evoforge.lowering.ir import Graph
 from evoforge.lowering.space import ScheduleSpace
 from evoforge.paths import include_dir
@@ -127,6 +128,11 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "depthwise": (nn.Conv2d(6, 6, 3, padding=1, groups=6), [rand(2, 6, 9, 21)]),
     "two_towers": (
         Module(lambda x, y, a, b: ((x @ a) * (y @ b)).sum(-1)), [rand(9, 20), rand(9, 31), rand(20, 37), rand(31, 37)]
+    ),
+    "transposed": (Module(lambda x, w: (torch.softmax(x, -1) @ w).transpose(0, 1)), [rand(9, 20), rand(20, 37)]),
+    "channels_last": (
+        nn.Sequential(nn.Conv2d(4, 9, 3, padding=1), nn.ReLU()),
+        [rand(2, 4, 5, 19).contiguous(memory_format=torch.channels_last)],
     ),
     "two_convs": (nn.Sequential(nn.Conv1d(3, 6, 3), nn.ReLU(), nn.Conv1d(6, 9, 3)), [rand(2, 3, 23)]),
     "conv_grouped": (nn.Conv2d(6, 8, (3, 2), stride=2, padding=(2, 1), dilation=(1, 2), groups=2), [rand(2, 6, 9, 21)]),
@@ -243,7 +249,8 @@ def call(
 ) -> list[torch.Tensor]:
     constants = [*(p.data for p in model.parameters()), *model.buffers()]
     made = [aligned(k.graph.tensors[n].shape, TORCH[k.graph.tensors[n].dtype]) for n in k.graph.names("out")]
-    outputs = [one for one, _ in made]
+    laid = (k.graph.tensors[n] for n in k.graph.names("out"))
+    outputs = [one.as_strided(t.shape, t.stride) for (one, _), t in zip(made, laid, strict=True)]
     arrays = [described(group) for group in (inputs, constants, outputs)]
     record = Call(1, len(inputs), len(constants), len(outputs), threads, *arrays, None, None, 0)
     size = getattr(library, f"{k.prefix}_bytes")
@@ -279,8 +286,15 @@ def space_of(graph: Graph, lanes: int = 16) -> ScheduleSpace:
 
 @cache
 def captured(case: str) -> Graph:
+    """With outputs that lie as torch's do."""
     model, inputs = CASES[case]
-    return capture_graph(model.eval(), inputs)
+    graph = capture_graph(model.eval(), inputs)
+    with torch.no_grad():
+        made = model(*inputs)
+    made = [made] if isinstance(made, torch.Tensor) else made
+    found = signature_of(graph)
+    outputs = [replace(spec, stride=got.stride()) for spec, got in zip(found.outputs, made, strict=True)]
+    return laid_out(graph, replace(found, outputs=tuple(outputs)))
 
 
 def schedules(case: str, count: int, lanes: int) -> list[Compiled]:

@@ -7,7 +7,7 @@ from evoforge.lowering.linear import Linear, Number, Scope, loops_of
 
 @pytest.fixture
 def scope() -> Scope:
-    found = Scope({("in0", 1): 96}, {"TILE": 8}, lanes=16)
+    found = Scope({("EVO_SIZE", "in0", 1): 96}, {"TILE": 8}, lanes=16)
     found.names |= {name: (Linear({name: Number(1)}, Number(0)),) for name in ("row", "col")}
     return found
 

@@ -1,0 +1,228 @@
+"""The operands of a contraction, packed: rows of a block side by side, panels of columns.
+
+A panel takes its vectors from several rows of the wide operand where the narrow one is the same for them all.
+Operands whose memory runs along the sum are read along it and transposed in registers, whatever is computed of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from evoforge.lowering.cpp_body import in_brackets
+from evoforge.lowering.cpp_expr import Context, Value, can_vectorise, print_expr
+from evoforge.lowering.cpp_layout import Loop
+from evoforge.lowering.domain import Node
+from evoforge.lowering.index import names as axes_of
+from evoforge.lowering.ir import Expr, loads
+
+if TYPE_CHECKING:
+    from evoforge.lowering.cpp_sweep import SweepPrinter
+
+__all__ = ["WIDTH", "Packing"]
+
+_LONG = 512
+"""Sums longer than this are cut."""
+WIDTH = "(TILE_VECTORS * evo::lanes)"
+"""Columns of a panel."""
+
+
+class Packing:
+    """Where the loops of a contraction are, and how its operands come side by side; `packed` as the schedule's gene."""
+
+    def __init__(self, printer: SweepPrinter) -> None:
+        assert printer.nest.contraction is not None
+        self.p, self.found = printer, printer.nest.contraction
+        self.one = printer.nest.passes[0]
+        self.lane = replace(printer.lane_loop(printer.lane_group), var="at")
+        walks = [loop for loop in printer.rows if set(loop.group) <= self.found.block - set(printer.chained[:-1])]
+        self.block = max(walks, key=lambda loop: loop.extent)
+        self.outer = [loop for loop in printer.rows if loop is not self.block]
+        self.inner = printer.inner_loops(self.one)
+        reduction = printer.domain.numel(self.found.products[0].node.reduction)
+        self.length, self.steps = reduction.first, in_brackets(printer.names.text(reduction) or "1")
+        self.packed = printer.nest.packed if self.cut or printer.nest.packed != "deep" else "both"
+        if printer.chained and self.packed != "block":
+            self.packed = "pack"  # the narrow operand is one block of rows, which is in the cache as it is
+        self.first, self.last = printer.bounds(self.block)
+        self.joined: list[Loop] = []
+        self.across = self.vectors = ""
+        self.narrows: dict[Expr, tuple[Node, str]] = {}
+        self.wides: dict[Expr, tuple[Node, str]] = {}
+        for product in self.found.products:
+            self.narrows.setdefault(product.narrow, (product.node, ""))
+            self.wides.setdefault(product.wide, (product.node, ""))
+        if self.packed == "whole" and any(set(o.group) & axes_of(expr) for o in self.outer for expr in self.wides):
+            self.packed = "pack"  # there are many wide operands, and each is used for its own rows
+        if self.packed not in ("block", "whole") and not printer.chained:
+            self.joined = [o for o in self.outer if not any(set(o.group) & axes_of(expr) for expr in self.narrows)]
+
+    @property
+    def cut(self) -> bool:
+        return self.length > _LONG and bool(self.inner)
+
+    def context(self, loops: Sequence[Loop], vector: bool) -> Context:
+        ctx = self.p.context(loops, vector, self.one)
+        ctx.vector, ctx.lane, ctx.lane_text = vector, self.lane.group[-1], self.lane.var
+        ctx.known = dict(self.p.known)
+        return ctx
+
+    def of_block(self) -> Loop:
+        return replace(self.block, var=f"({self.block.var} + r)")
+
+    def values(self, exprs: dict[Expr, tuple[Node, str]], ctx: Context) -> list[Value]:
+        """The operands' values, behind the maps that they read."""
+        kept, self.p.known = self.p.known, ctx.known
+        for node in self.needed(exprs):
+            self.p.let(node, ctx)
+        self.p.known = kept
+        found = []
+        for expr, (node, _) in exprs.items():
+            ctx.node = node
+            found.append(print_expr(expr, ctx))
+        return found
+
+    def needed(self, exprs: Iterable[Expr]) -> list[Node]:
+        """The maps that `exprs` read, in order."""
+        wanted = {load.tensor for expr in exprs for load in loads(expr)}
+        found: list[Node] = []
+        for node in reversed([*self.one.heads, *self.one.maps]):
+            if wanted & set(node.outputs):
+                found.insert(0, node)
+                wanted |= {access.tensor for access in node.reads()}
+        return found
+
+    def reduction_heads(self, start: str = "0", end: str = "", last_step: str = "") -> list[str]:
+        """The loops over the reduction: the first one from `start` to `end`, the last one in steps of `last_step`."""
+        heads = []
+        for loop in self.inner:
+            first = loop is self.inner[0]
+            begin, stop = (start, end or self.p.end(loop)) if first else ("0", self.p.end(loop))
+            step = f"{loop.var} += {last_step}" if last_step and loop is self.inner[-1] else f"++{loop.var}"
+            heads.append(f"for (int64_t {loop.var} = {begin}; {loop.var} < {stop}; {step})")
+        return heads
+
+    def flat(self) -> str:
+        """The position in the reduction, from the loops over it."""
+        vars_of = {loop.group: loop.var for loop in self.inner}
+        return in_brackets(self.p.offset(self.p.position(self.found.products[0].node), vars_of))
+
+    def real(self, axes: Sequence[str]) -> str:
+        """A product of sizes for the workspace, where names of sizes are not known yet."""
+        return " * ".join(self.p.domain.shapes[a].factors[0] for a in axes) or "1"
+
+    def pack_narrow(self) -> None:
+        p = self.p
+        outer = [o for o in self.outer if any(set(o.group) & axes_of(expr) for expr in self.narrows)]
+        real = self.real(self.block.group)
+        tiles = f"((({real}) + TILE_ROWS - 1) / TILE_ROWS)"
+        reduction = self.real(self.found.products[0].node.reduction)
+        for expr, (node, _) in self.narrows.items():
+            name = p.names.fresh(f"{p.names.of(node)}_left")
+            count = " * ".join([*(self.real(o.group) for o in outer), tiles, "TILE_ROWS", reduction])
+            p.kernel.piece(name, "float", count, "the narrow operand, a block of rows at a time")
+            self.narrows[expr] = (node, name)
+        p.w("// The narrow operand: the rows of a block side by side.")
+        heads = [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in outer]
+        heads.append(f"for (int64_t tile = 0; tile < {self.block.size}; tile += TILE_ROWS)")
+        p.pragma(len(heads))
+        with p.loops(heads):
+            p.w(f"const int64_t {self.block.var} = evo::min(tile, {self.block.size} - TILE_ROWS);")
+            for _, name in self.narrows.values():
+                p.w(f"float* {name}_tile = {name} + {self.left(outer)};")
+            with p.loops([*self.reduction_heads(), "for (int64_t r = 0; r < TILE_ROWS; ++r)"]):
+                ctx = self.context([*outer, self.of_block(), *self.inner], False)
+                for (_, name), value in zip(self.narrows.values(), self.values(self.narrows, ctx), strict=True):
+                    p.w(f"{name}_tile[{self.flat()} * TILE_ROWS + r] = {value.text};")
+        p.w("")
+        self.left_outer = outer
+
+    def left(self, outer: Sequence[Loop]) -> str:
+        """Where the packed rows of a block start."""
+        text = ""
+        for loop in outer:
+            text = f"{loop.var}" if not text else f"({text} * {loop.size} + {loop.var})"
+        blocks = f"(({self.block.size} + TILE_ROWS - 1) / TILE_ROWS)"
+        return f"({text} * {blocks} + tile / TILE_ROWS) * TILE_ROWS * {self.steps}" if text else f"tile * {self.steps}"
+
+    def pack_wide(self) -> None:
+        self.panels(self.real(self.found.products[0].node.reduction), self.steps)
+        self.fill_panels(self.flat())
+
+    def panels(self, real: str, steps: str) -> None:
+        p = self.p
+        for expr, (node, _) in self.wides.items():
+            name = p.names.fresh(f"{p.names.of(node)}_panel")
+            what = "a panel of columns per thread"
+            p.kernel.piece(f"{name}s", "float", f"call->threads * {real} * {WIDTH}", what)
+            self.wides[expr] = (node, name)
+            p.w(f"float* {name} = {name}s + evo::omp_get_thread_num() * {steps} * {WIDTH};")
+
+    def fill_panels(self, where: str, start: str = "0", end: str = "") -> None:
+        p = self.p
+        if self.read_along_the_sum():
+            self.transpose_into_panels(where, start, end)
+            return
+        with p.loops([*self.reduction_heads(start, end), *self.vector_heads()]):
+            self.position()
+            ctx = self.context([*self.outer, *self.inner, self.lane], True)
+            for (_, name), value in zip(self.wides.values(), self.values(self.wides, ctx), strict=True):
+                p.w(f"evo::store({name} + {where} * {WIDTH} + u * evo::lanes, {value.text}, evo::all);")
+
+    def read_along_the_sum(self) -> bool:
+        """Whether memory of the wide operands runs along the sum and not along the lanes."""
+        fast, lane, found = self.inner[-1].group[-1] if self.inner else "", self.lane.group[-1], False
+        if not fast or self.p.position(self.found.products[0].node).step(fast) != 1:
+            return False
+        maps = self.needed(self.wides)
+        inside = {tensor for node in maps for tensor in node.outputs}
+        read = [*((expr, node) for expr, (node, _) in self.wides.items()), *((node.body, node) for node in maps)]
+        for expr, node in read:
+            if not can_vectorise(expr, fast, node, self.p.domain.tensors):
+                return False
+            for load in loads(expr):
+                if load.tensor in inside:
+                    continue
+                access = node.accesses[load]
+                if load.guards or access.terms is None or self.one.reads.get(load.tensor, "memory") != "memory":
+                    return False
+                along, across = access.step(fast) or 0, access.step(lane) or 0
+                if along not in (0, 1) or across == 1:
+                    return False
+                found = found or along == 1
+        return found
+
+    def transpose_into_panels(self, where: str, start: str, end: str) -> None:
+        """Panels from memory that runs along the sum: squares of vectors, instead of gathers."""
+        p, fast = self.p, self.inner[-1]
+        stop = end if end and len(self.inner) == 1 else p.end(fast)
+        with p.loops([*self.reduction_heads(start, end, "evo::lanes"), *self.vector_heads()]):
+            self.position()
+            ctx = self.context([*self.outer, *self.inner, replace(self.lane, var="(at + i)")], True)
+            ctx.lane, ctx.lane_text = fast.group[-1], fast.var
+            for expr, (node, name) in self.wides.items():
+                place = f"{name} + {where} * {WIDTH} + u * evo::lanes"
+                square = f"{place}, {WIDTH}, evo::part({stop} - {fast.var}, false), n"
+                with p.braces(f"evo::transpose({square}, [&](int64_t i, int64_t n)", "});"):
+                    p.w(f"return {self.values({expr: (node, name)}, ctx)[0].text};")
+
+    def vector_heads(self) -> list[str]:
+        return ["#pragma GCC unroll 8", "for (int64_t u = 0; u < TILE_VECTORS; ++u)"]
+
+    def position(self) -> None:
+        """Where vector u of a panel stands, and how many of its lanes take part."""
+        end = self.p.end(self.lane)
+        if self.joined:
+            self.p.w(f"const int64_t vector = evo::min(panel + u, {self.vectors} - 1);")
+            found, rest = [f"at = vector % {self.across} * evo::lanes"], f"vector / {self.across}"
+            for loop in reversed(self.joined[1:]):
+                found.append(f"{loop.var} = {rest} % {loop.size}")
+                rest = f"{rest} / {loop.size}"
+            found.append(f"{self.joined[0].var} = {rest}")
+            whole = self.p.kernel.flag("whole", f"{self.lane.size} % evo::lanes == 0")
+            self.p.w(f"const int64_t {', '.join(found)}, n = evo::part({end} - at, {whole});")
+            return
+        ragged = end != self.lane.size
+        whole = "false" if ragged else self.p.kernel.flag("whole", f"{self.lane.size} % {WIDTH} == 0")
+        self.p.w(f"const int64_t at = col + u * evo::lanes, n = evo::part({end} - at, {whole});")
