@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from evoforge.core import AddStatus, Cell, Strategy
+from evoforge.core import AddStatus, Cell, Status, Strategy
 from evoforge.emitters._base import Outcome, SearchView, distance, evolvable
 
 __all__ = ["Selection"]
@@ -37,6 +37,7 @@ class Selection:
         self._told: set[int] = set()
         self._landings: dict[tuple[Cell, str], dict[Cell | None, int]] = defaultdict(lambda: defaultdict(int))
         self._gains: dict[Cell, tuple[int, int]] = {}
+        self._worthless: set[Cell] = set()
 
     def tell(self, outcome: Outcome) -> None:
         """Counts one transition per parent cell. A ticket told twice counts once."""
@@ -50,6 +51,9 @@ class Selection:
             # The first elite of a cell gains its whole height, which says nothing about the next.
             pulls, total = self._gains.get(landed, (0, 0))
             self._gains[landed] = (pulls + 1, total + round(outcome.gain * _NANO))
+        target = outcome.proposal.target_cell
+        if target is not None and outcome.proposal.operator == "aim" and outcome.statuses[:1] == (Status.PRUNED,):
+            self._worthless.add(target)
 
     def landings(self, parent: Cell, operator: str) -> dict[Cell | None, int]:
         """How often children of `parent` by `operator` landed where (None: nowhere)."""
@@ -79,11 +83,15 @@ class Selection:
 
         Drawn in proportion to need × promise × stress / (1 + attempts): a cell that resists gives way
         to others. The promise of a cell is the speed-up of the elites nearest to it, over the best: what
-        is slow is also slow to judge. Its stress is the product of its levels' weights.
+        is slow is also slow to judge. A kernel that was made for a cell and stopped as worth nothing
+        counts there like an elite without a QD score. The stress of a cell is the product of its
+        levels' weights.
         """
         cells = sorted(view.reachable)
         best = max((elite.objective for elite, _ in view.elites.values()), default=0.0)
-        weights = np.array([self._need(view, cell) * 2.0 ** (_promise(view, cell, best) - best) for cell in cells])
+        known = dict.fromkeys(self._worthless, -_OFFSET)
+        known |= {at: elite.objective for at, (elite, _) in view.elites.items()}
+        weights = np.array([self._need(view, cell) * 2.0 ** (_promise(known, cell, best) - best) for cell in cells])
         for index, cell in enumerate(cells):
             stress = 1.0
             for axis, level in zip(view.axes, cell, strict=True):
@@ -119,11 +127,11 @@ class Selection:
         return max(0.0, _mean(_neighbours(view, cell), own) - own) + _WEAK_FLOOR
 
 
-def _promise(view: SearchView, cell: Cell, default: float) -> float:
-    """The mean objective of the elites that are the fewest steps away, the cell's own left out."""
-    steps = {other: distance(cell, other) for other in view.elites if other != cell}
+def _promise(known: Mapping[Cell, float], cell: Cell, default: float) -> float:
+    """The mean objective `known` the fewest steps away; what an elite of the cell itself has is left out."""
+    steps = {at: distance(cell, at) for at in known if at != cell or known[at] == -_OFFSET}
     least = min(steps.values(), default=0)
-    return _mean((view.elites[other][0].objective for other, far in steps.items() if far == least), default)
+    return _mean((known[at] for at, far in steps.items() if far == least), default)
 
 
 def _neighbours(view: SearchView, cell: Cell) -> list[float]:

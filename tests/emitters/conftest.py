@@ -119,9 +119,10 @@ def outcome_of() -> Callable[..., Outcome]:
         status: Status = Status.CORRECT,
         placement: AddStatus | None = None,
         cost_usd: float = 0.0,
+        target: Cell | None = None,
     ) -> Outcome:
         candidate = Candidate("cpp", f"int x{ticket};", meta_prompt=meta_prompt, model=model)
-        proposal = Proposal(candidate, emitter, emitter, meta_prompt, parents)
+        proposal = Proposal(candidate, emitter, emitter, meta_prompt, parents, target)
         return Outcome(proposal, ticket, (status,), None, placement, gain, cost_s, cell, cost_usd)
 
     return make

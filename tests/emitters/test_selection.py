@@ -102,3 +102,14 @@ def test_an_empty_cell_beside_fast_elites_is_aimed_at_before_one_beside_slow_one
     rng = np.random.default_rng(2)
     drawn = Counter(Selection().target(view, Strategy(), rng) for _ in range(400))
     assert drawn[3, 3, 1] > 5 * drawn[0, 0, 1] > 0
+
+
+def test_cells_around_one_that_was_worth_nothing_give_way(view_of: Any, outcome_of: Any) -> None:
+    reach = frozenset({(0, 0, 0), (0, 0, 1), (3, 3, 1)})
+    view, rng = view_of({(1, 1, 0): 0.0, (3, 3, 2): 0.0}, reachable=reach), np.random.default_rng(2)
+    told, bare = Selection(), Selection()
+    told.tell(outcome_of(0, cell=None, status=Status.PRUNED, target=(0, 0, 0), emitter="aim"))
+    after = Counter(told.target(view, Strategy(), rng) for _ in range(900))
+    before = Counter(bare.target(view, Strategy(), rng) for _ in range(900))
+    assert all(250 < before[cell] < 350 for cell in reach)
+    assert after[3, 3, 1] > 10 * max(after[0, 0, 0], after[0, 0, 1])
