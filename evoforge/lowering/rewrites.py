@@ -3,6 +3,7 @@
     maxsum    max x, then Σ exp(x − max): one pass that carries both (Milakov and Gimelshein 2018,
               arXiv 1805.02867)
     welford   mean, then Σ (x − mean)²: one pass that carries both (Welford 1962)
+    winograd  convolutions with three taps along an axis, in fewer products (see `winograd`)
 
 `unfold` is not a choice: it replaces reads of a map at other places than where the reader stands
 (a gather, a shift, a transpose) by the map's own expression there.
@@ -16,10 +17,11 @@ from typing import Any
 
 from evoforge.lowering.index import axis, const, plain_axis, substitute
 from evoforge.lowering.ir import Const, Expr, Graph, Load, Op, Stage, Tensor, loads, rewrite
+from evoforge.lowering.winograd import winograd
 
 __all__ = ["REWRITES", "apply", "available", "unfold"]
 
-REWRITES = ("maxsum", "welford")
+REWRITES = ("maxsum", "welford", "winograd")
 
 
 def available(graph: Graph) -> list[str]:
@@ -33,6 +35,8 @@ def apply(graph: Graph, names: list[str]) -> Graph:
         graph = _pairs(graph, "max", _sum_of_exp, "maxsum")
     if "welford" in names:
         graph = _pairs(graph, "sum", _sum_of_squares, "welford")
+    if "winograd" in names:
+        graph = winograd(graph)
     return graph
 
 

@@ -10,8 +10,8 @@ declared in the rendered source and tuned there.
     rows          one | block           rows per task (parameter ROW_BLOCK)
     omp           static | dynamic      distribution of tasks to threads
     reduction     direct | chunks       whole rows, or chunks in parallel that are combined (CHUNK)
-    contract:R    rows | block | pack | both | deep | whole
-                  sums of products of region R: one output at a time, or register blocks, with the
+    contract:S    rows | block | pack | both | deep | whole
+                  sums of products of stage S: one output at a time, or register blocks, with the
                   wide operand, or both, packed; or packed a piece of the sum at a time; or the wide
                   operand packed whole, and every block of rows run over all of it
                   (TILE_ROWS, TILE_VECTORS, DEPTH, BANDS)

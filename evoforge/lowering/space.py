@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from evoforge.core import Cell, Params, Strategy
+from evoforge.errors import UnsupportedError
 from evoforge.lowering import rewrites
 from evoforge.lowering.aiming import Aiming
 from evoforge.lowering.cost import signature_of, trace_signature
@@ -58,7 +60,7 @@ class ScheduleSpace:
         self._domains: dict[tuple[str, ...], Domain] = {}
         self._kernels: dict[str, tuple[str, Kernel]] = {}
         self._cells: dict[tuple[str, tuple[tuple[str, int], ...]], Cell] = {}
-        self._genes = Genes(self._domain(()), rewrites.available(self._graphs[0]), threads)
+        self._genes = Genes(self._domain(()), self._rewrites(), threads)
         self._aiming = Aiming(self._genes, self.implied_cell)
         self._printed({})
 
@@ -67,6 +69,15 @@ class ScheduleSpace:
     def genes(self, genome: Mapping[str, Any] | None = None) -> dict[str, tuple[str, ...]]:
         """Gene → values, the plain one first; the same for every genome of a task."""
         return dict(self._genes.values)
+
+    def _rewrites(self) -> list[str]:
+        """Those that change the graphs, and leave them graphs of one structure."""
+        found = []
+        for name in rewrites.available(self._graphs[0]):
+            with suppress(UnsupportedError):
+                self._domain((name,))
+                found.append(name)
+        return found
 
     def _domain(self, names: tuple[str, ...]) -> Domain:
         if names not in self._domains:

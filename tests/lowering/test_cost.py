@@ -50,11 +50,19 @@ def test_repeated_subexpressions_count_once_and_integers_not_at_all() -> None:
     assert flops(graph_of(lambda x: x.exp(), torch.randn(10).double())) == {"f64": 10}
 
 
+def test_a_convolution_costs_what_minimal_filtering_of_six_outputs_takes() -> None:
+    x = torch.randn(1, 2, 8, 5)
+    plain = 2 * 2 * 3 * (6 * 3) * (3 * 3)
+    assert math.isclose(flops(graph_of(nn.Conv2d(2, 3, 3, bias=False), x))["f32"], plain * 8 / 18 * 5 / 9)
+    strided = 2 * 2 * 3 * (3 * 2) * (3 * 3)
+    assert math.isclose(flops(graph_of(nn.Conv2d(2, 3, 3, stride=2, bias=False), x))["f32"], strided)
+
+
 def test_padding_and_the_holes_of_a_transposed_convolution_cost_nothing() -> None:
     x = torch.randn(1, 2, 8, 8)
     padded = flops(graph_of(nn.Conv2d(2, 3, 3, padding=1, bias=False), x))["f32"]
     inside = sum(min(p + 1, 7) - max(p - 1, 0) + 1 for p in range(8))  # rows of the window that exist, summed
-    assert math.isclose(padded, 2 * 2 * 3 * inside**2)
+    assert math.isclose(padded, 2 * 2 * 3 * inside**2 * ((6 + 3 - 1) / (6 * 3)) ** 2)
     strided = flops(graph_of(nn.ConvTranspose2d(2, 3, 2, stride=2, bias=False), x))["f32"]
     assert math.isclose(strided, 2 * 2 * 3 * 16 * 16)  # every output sees one input place per channel
 

@@ -136,6 +136,11 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     ),
     "two_convs": (nn.Sequential(nn.Conv1d(3, 6, 3), nn.ReLU(), nn.Conv1d(6, 9, 3)), [rand(2, 3, 23)]),
     "conv_grouped": (nn.Conv2d(6, 8, (3, 2), stride=2, padding=(2, 1), dilation=(1, 2), groups=2), [rand(2, 6, 9, 21)]),
+    "conv_winograd": (
+        nn.Sequential(nn.Conv2d(32, 33, 3, padding=1), nn.ReLU(), nn.Conv2d(33, 32, 3, padding=(2, 1))),
+        [rand(2, 32, 8, 11)],
+    ),
+    "conv_winograd_3d": (nn.Conv3d(32, 32, (1, 3, 3), groups=1, padding=(0, 1, 0)), [rand(1, 32, 2, 4, 9)]),
     "conv_transposed": (nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1), [rand(2, 4, 5, 9)]),
     "conv_transposed_3d": (nn.ConvTranspose3d(4, 6, 3, stride=2, groups=2, dilation=(1, 2, 1)), [rand(1, 4, 3, 4, 9)]),
     "conv_norm_pool": (
@@ -305,8 +310,9 @@ def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
         {"vector": "scalar"},
         {"unroll": "many", "reduction": "chunks", "rewrite:maxsum": "on", "rewrite:welford": "on"},
     ]
+    genomes += [{"rewrite:winograd": "on"}] if "rewrite:winograd" in space.genes() else []
     for key in (gene for gene in space.genes() if gene.startswith("contract")):
-        genomes[1:] = [{key: how} for how in space.genes()[key][1:]]
+        genomes[1:] = [{**also, key: how} for how in space.genes()[key][1:] for also in ({}, *genomes[2:])]
         count = 1
     for number in range(count):
         aimed = space.aim(space.implied_cell(space.sample(rng, Strategy())), rng, Strategy()) if number % 2 else None
@@ -375,7 +381,12 @@ def test_contractions_use_every_vector_for_several_rows() -> None:
         assert "evo::alone([&]" in source and "evo::held(" in source
     assert "TILE_ROWS" not in space.render({key: "both", "vector": "scalar"})
     model, inputs = CASES["long_sum"]
-    assert "_totals" in space_of(capture_graph(model, inputs)).render({"contract:0": "deep"})
+    assert "_totals" in blocked(space_of(capture_graph(model, inputs)), "deep")
+
+
+def blocked(space: ScheduleSpace, how: str) -> str:
+    """Every contraction in register blocks, packed that way."""
+    return space.render({gene: how for gene in space.genes() if gene.startswith("contract")})
 
 
 def plain(case: str) -> str:
@@ -410,8 +421,8 @@ def test_several_streamed_outputs_write_whole_lines() -> None:
 
 def test_a_panel_takes_vectors_of_several_rows_of_an_image() -> None:
     space = space_of(captured("conv"))
-    assert "vector % across" in space.render({"contract:0": "both"})
-    assert "vector % across" not in space_of(captured("linear")).render({"contract:0": "both"})
+    assert "vector % across" in blocked(space, "both")
+    assert "vector % across" not in blocked(space_of(captured("linear")), "both")
 
 
 def test_constants_that_are_sizes_differ_between_workloads(tmp_path: Path) -> None:
