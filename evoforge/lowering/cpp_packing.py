@@ -16,6 +16,7 @@ from evoforge.lowering.cpp_layout import Loop
 from evoforge.lowering.domain import Node
 from evoforge.lowering.index import names as axes_of
 from evoforge.lowering.ir import Expr, loads
+from evoforge.lowering.stages import CHEAP, operations
 
 if TYPE_CHECKING:
     from evoforge.lowering.cpp_sweep import SweepPrinter
@@ -53,6 +54,9 @@ class Packing:
         for product in self.found.products:
             self.narrows.setdefault(product.narrow, (product.node, ""))
             self.wides.setdefault(product.wide, (product.node, ""))
+        made = [*self.narrows, *(node.body for node in self.needed(self.narrows))]
+        if not printer.chained and self.packed != "deep" and sum(map(operations, made)) > CHEAP:
+            self.packed = "both"  # what takes so much to make is not made again for every panel
         if self.packed == "whole" and any(set(o.group) & axes_of(expr) for o in self.outer for expr in self.wides):
             self.packed = "pack"  # there are many wide operands, and each is used for its own rows
         if self.packed not in ("block", "whole") and not printer.chained:

@@ -22,12 +22,11 @@ from evoforge.lowering.ir import (
     Position,
     Stage,
     Tensor,
-    Where,
     loads,
     rewrite,
 )
 from evoforge.lowering.split import split_axes
-from evoforge.lowering.stages import dtype_of, extents_of, readers, row_major
+from evoforge.lowering.stages import CHEAP, dtype_of, extents_of, operations, readers, row_major
 
 __all__ = [
     "absorb_copies",
@@ -43,8 +42,6 @@ __all__ = [
     "tidy",
 ]
 
-_CHEAP = 8
-"""Operations that are worth doing again wherever their result is read."""
 _INTEGERS = {"i32", "i64"}  # smaller ones overflow, and wrap
 
 
@@ -118,21 +115,9 @@ def positions_inline(graph: Graph) -> Graph:
         stages.append(stage)
         out = stage.outputs[0]
         whole = stage.kind == "map" and out and graph.tensors[out].dtype in _INTEGERS | {"bool"}
-        if whole and out and not any(loads(stage.body)) and _operations(stage.body) <= _CHEAP:
+        if whole and out and not any(loads(stage.body)) and operations(stage.body) <= CHEAP:
             known[out] = stage
     return Graph(graph.tensors, tuple(stages))
-
-
-def _operations(expr: Any) -> int:
-    found = 0
-
-    def visit(node: Any) -> Any:
-        nonlocal found
-        found += isinstance(node, Op | Cast | Where)
-        return node
-
-    rewrite(expr, visit)
-    return found
 
 
 def _folded(node: Any) -> Any:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from evoforge.lowering.ir import Cast, Const, Expr, Graph, Load, Op, Position, Stage, Tensor, Where, loads
+from evoforge.lowering.ir import Cast, Const, Expr, Graph, Load, Op, Position, Stage, Tensor, Where, loads, rewrite
 
-__all__ = ["dtype_of", "extents_of", "readers", "row_major"]
+__all__ = ["CHEAP", "dtype_of", "extents_of", "operations", "readers", "row_major"]
+
+CHEAP = 8
+"""Operations that are worth doing again wherever their result is read."""
 
 
 def extents_of(stage: Stage) -> dict[str, int]:
@@ -31,3 +35,16 @@ def readers(graph: Graph, tensor: str) -> list[Stage]:
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     """Strides of a contiguous tensor, in elements."""
     return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+def operations(expr: Any) -> int:
+    """How many operators an expression holds."""
+    found = 0
+
+    def visit(node: Any) -> Any:
+        nonlocal found
+        found += isinstance(node, Op | Cast | Where)
+        return node
+
+    rewrite(expr, visit)
+    return found

@@ -149,6 +149,8 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     ),
     "cumsum": (Module(lambda x: (x.cumsum(-1) * 2, x.flip(0).cumsum(0).flip(0))), [rand(5, 300)]),
     "cumsum_long": (Module(lambda x: torch.softmax(x, 0).cumsum(0)), [rand(700, 19)]),
+    "cummax": (Module(lambda x, k: (*x.cummax(0), *k.cummin(1))), [rand(17, 21), torch.arange(60).view(4, 15) % 7]),
+    "bilinear": (nn.Bilinear(19, 8, 12), [rand(23, 19), rand(23, 8)]),
     "cumprod": (Module(lambda x, y: (x.cumprod(1), (y > 3).cumsum(0))), [1 + rand(4, 37) / 8, torch.arange(12)]),
 }  # fmt: skip
 
@@ -557,3 +559,11 @@ def test_scalar_schedules_stay_scalar_and_streaming_ones_stream(tmp_path: Path) 
         text[next(iter(genome))] = dump
     assert "ymm" not in text["vector"] and "prefetch" not in text["vector"]
     assert "vmovntps" in text["stream:out0"] and "prefetcht0" in text["stream:out0"]
+
+
+def test_a_narrow_operand_that_takes_much_to_make_is_made_once() -> None:
+    def space(function: Any) -> ScheduleSpace:
+        return space_of(capture_graph(Module(function).eval(), [rand(40, 64), rand(64, 48)]))
+
+    plain, made = space(lambda a, b: a.relu() @ b), space(lambda a, b: fn.gelu(a, approximate="tanh") @ b)
+    assert "_left_tile[" in blocked(made, "pack") and "_left_tile[" not in blocked(plain, "pack")

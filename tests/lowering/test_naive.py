@@ -244,6 +244,8 @@ REDUCTIONS = {
     "batch_norm_of_batch": m(nn.BatchNorm2d(4, track_running_stats=False), IMAGE),
     "cumsum": f(lambda x: (x.cumsum(1), x.cumsum(-1) * 2, x.flip(1).cumsum(1).flip(1)), X),
     "cumprod": f(lambda x, a: (x.cumprod(2), a.cumsum(0), (a > 0).cumsum(1)), X, WHOLE),
+    "cummax": f(lambda x, s: (*x.cummax(1), *s.cummax(1)), X, SPECIAL),
+    "cummin_ties": f(lambda a, b: (*a.cummin(0), *b.cummin(-1)), WHOLE, integers(0, 3, 4, 9)),
     "cumsum_exclusive": f(lambda x: torch.cat((torch.zeros_like(x[:, :1]), x), 1)[:, :-1].cumsum(1), X),
 }
 
@@ -301,6 +303,7 @@ CONTRACTIONS = {
         X,
         Y,
     ),
+    "bilinear": m(nn.Bilinear(3, 4, 5), normal(6, 3), normal(6, 4)),
     "einsum_three": f(lambda x, y, z: torch.einsum("ij,jk,kl->il", x, y, z), normal(3, 4), normal(4, 5), normal(5, 2)),
     "flat_linear": m(nn.Sequential(nn.Conv2d(4, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 5)), IMAGE),
     "conv1d": m(nn.Conv1d(5, 4, 3, stride=2, padding=1), X),

@@ -122,6 +122,21 @@ def _einsum(b: Builder, equation: str, operands: Sequence[Value], **_: Any) -> V
     return b.sum(shape, [value.shape[letters.index(letter)] for letter in summed], t, body)
 
 
+@register("_trilinear")
+def _trilinear(
+    b: Builder, x: Value, weight: Value, y: Value, absent_in_x: Sequence[int], absent_in_weight: Sequence[int],
+    absent_in_y: Sequence[int], summed: Sequence[int], unroll_dim: int = 1,
+) -> Value:  # fmt: skip
+    """Σ x · weight · y over `summed`, each without some of the dimensions: what torch.nn.Bilinear becomes."""
+    every = "abcdefgh"[: x.rank + len(absent_in_x)]
+    has = [
+        "".join(c for at, c in enumerate(every) if at not in gone)
+        for gone in (absent_in_x, absent_in_weight, absent_in_y)
+    ]
+    out = "".join(c for at, c in enumerate(every) if at not in summed)
+    return _einsum(b, f"{','.join(has)}->{out}", (x, weight, y))
+
+
 def _equation(equation: str, operands: Sequence[Value]) -> tuple[list[str], str]:
     left, _, right = equation.partition("->")
     parts = left.split(",")
