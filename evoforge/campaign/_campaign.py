@@ -290,12 +290,12 @@ class Campaign:
         return Recorded(open_store(self._replay, create=False), self.row.task, self.row.target, live)
 
     def _seeds(self, ground: Ground, loop: Loop, traces: Sequence[Trace]) -> list[Proposal]:
-        """The user's own kernels, the plain schedule that shows that something works, what won elsewhere."""
+        """The user's own kernels, textbook schedules (the first shows that something works), what won elsewhere."""
         seeds = [Candidate(self.config.language, source) for source in self.row.setup.get("seeds", [])]
         won: list[Proposal] = []
         if ground.space is not None and self.config.with_generator:
             prompt = loop.pool.active()[0].ref
-            seeds.append(ground.first_kernel(self.config.seed, prompt))
+            seeds += ground.first_kernels(prompt)
             won = [proposed(trace, ground.space, prompt) for trace in traces]
         return [*(Proposal(seed, operator=seed.operator, emitter=seed.operator) for seed in seeds), *won]
 

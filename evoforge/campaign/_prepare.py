@@ -10,8 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from evoforge.campaign._events import Narrator
 from evoforge.campaign._setup import Setup, analyse, bounded, with_baseline
 from evoforge.config import CampaignConfig
@@ -21,7 +19,7 @@ from evoforge.storage import CampaignRow
 
 if TYPE_CHECKING:
     from evoforge.evaluation.judge import Judge
-    from evoforge.lowering.space import ScheduleSpace
+    from evoforge.lowering.space import Genome, ScheduleSpace
 
 __all__ = ["Ground", "prepare"]
 
@@ -48,11 +46,16 @@ class Ground:
         )
         return cls(space, space.reachable() if reachable is None else frozenset(reachable))
 
-    def first_kernel(self, seed: int, meta_prompt: str) -> Candidate:
-        """A plain schedule of the task: something that works, to be beaten."""
+    def first_kernels(self, meta_prompt: str) -> list[Candidate]:
+        """Textbook schedules of the task, to be beaten; the first is plain: something that works."""
         assert self.space is not None
-        genome = self.space.default(np.random.default_rng([seed, 2**31]))
-        return Candidate("cpp", self.space.render(genome), genome=genome, operator="sample", meta_prompt=meta_prompt)
+        sources: dict[str, Genome] = {}
+        for genome in self.space.textbook():
+            sources.setdefault(self.space.render(genome), genome)
+        return [
+            Candidate("cpp", source, genome=genome, operator="sample", meta_prompt=meta_prompt)
+            for source, genome in sources.items()
+        ]
 
 
 @functools.lru_cache(maxsize=4)
@@ -117,7 +120,7 @@ def _show_first(judge: Judge, setup: Setup, target: Target, config: CampaignConf
     if ground.space is None:
         return
     narrator.tell("phase", text="first kernel")
-    evaluation = judge.trial(ground.first_kernel(config.seed, ""), {}, wanted_facts=False)
+    evaluation = judge.trial(ground.first_kernels("")[0], {}, wanted_facts=False)
     if evaluation.status is Status.CORRECT:
         narrator.tell(
             "first",

@@ -105,6 +105,16 @@ class Genes:
         kept = dict.fromkeys(self.summed_elsewhere, "root")
         return self.tidy({"unroll": "many", "rewrite:winograd": "on", **genome, **kept})
 
+    def textbook(self) -> list[Genome]:
+        """What a practitioner tries first: the default, results past the caches, and rows kept and fetched ahead."""
+        plain = self.default()
+        streamed = {**plain, **dict.fromkeys(self.keys("stream"), "stream")}
+        kept = {key: "row" for key in self.keys("placement") if "row" in self.values[key] and key not in plain}
+        rows = {**streamed, **kept, "prefetch": "spread", "math": "reciprocal"}
+        rewritten = {**plain, **dict.fromkeys(self.keys("rewrite"), "on")}
+        found = [self.tidy(genome) for genome in (plain, streamed, rows, rewritten)]
+        return [genome for at, genome in enumerate(found) if genome not in found[:at]]
+
     def draw(self, rng: np.random.Generator, strategy: Strategy) -> Genome:
         """A random genome."""
         return self.tidy({key: self.pick(key, rng, strategy) for key in self.values})

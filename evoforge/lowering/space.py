@@ -90,6 +90,10 @@ class ScheduleSpace:
         """The first kernel of a campaign; it takes nothing from `rng`."""
         return self._genes.default()
 
+    def textbook(self) -> list[Genome]:
+        """Genomes to start from, the default first."""
+        return self._genes.textbook()
+
     def sample(self, rng: np.random.Generator, strategy: Strategy) -> Genome:
         """A random genome; stressed cells are more likely."""
         drawn = [self._genes.draw(rng, strategy) for _ in range(3 if strategy.stress else 1)]

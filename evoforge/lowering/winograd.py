@@ -93,7 +93,7 @@ def _sliding(data: Load, row: str, tap: str) -> int | None:
     using = [dim for dim, index in enumerate(data.index) if {row, tap} & names(index)]
     if len(using) != 1 or set(data.index[using[0]].terms) != {(1, row), (1, tap)}:
         return None
-    together = all(not {row, tap} & names(guard) or {row, tap} <= names(guard) for guard in data.guards)
+    together = all(not {row, tap} & names(guard) or {row, tap} == names(guard) for guard in data.guards)
     return using[0] if together else None
 
 

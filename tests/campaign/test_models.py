@@ -269,10 +269,10 @@ def test_models_and_generator_share_a_campaign_and_resume(task: Path, tmp_path: 
     steps = itertools.count(8, 8)
     with ModelServer(lambda body: good(kernel(next(steps)))) as server:
         wanted = config(
-            task, server, name="both", emitters=None, budget={"usd": 5.0, "evals": 5}, meta_prompts={"evolve_every": 1}
+            task, server, name="both", emitters=None, budget={"usd": 5.0, "evals": 9}, meta_prompts={"evolve_every": 1}
         )
         result = Campaign.create(wanted, url).run()
-        assert result.evaluations == 5
+        assert result.evaluations == 9
         with open_store(url) as store:
             emitters = {(row.emitter, row.model is None) for row in store.proposals("both")}
             prompts = len(store.meta_prompts("both"))
@@ -282,14 +282,14 @@ def test_models_and_generator_share_a_campaign_and_resume(task: Path, tmp_path: 
         assert prompts > 6
         campaign = Campaign.resume("both", url)
         campaign.config = campaign.config.model_copy(
-            update={"budget": campaign.config.budget.model_copy(update={"evals": 6})}
+            update={"budget": campaign.config.budget.model_copy(update={"evals": 10})}
         )
         again = campaign.run()
     assert row.state == "finished"
-    assert again.evaluations == 6
+    assert again.evaluations == 10
     with open_store(url) as store:
         assert not store.check()
-        assert len(store.evaluations(campaign="both", kind=Kind.TRIAL)) >= 6
+        assert len(store.evaluations(campaign="both", kind=Kind.TRIAL)) >= 10
 
 
 @pytest.mark.parametrize(

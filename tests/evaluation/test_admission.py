@@ -21,7 +21,7 @@ MODE = "norm"
 WORKLOADS = [
     {"name": "norm"}, {"name": "zeros", "MODE": "zeros"}, {"name": "constant", "MODE": "constant"},
     {"name": "identity", "MODE": "identity"}, {"name": "half", "MODE": "half"}, {"name": "random", "MODE": "random"},
-    {"name": "argmax", "MODE": "argmax"}, {"name": "relu", "MODE": "relu"},
+    {"name": "argmax", "MODE": "argmax"}, {"name": "relu", "MODE": "relu"}, {"name": "parts", "MODE": "parts"},
 ]
 
 
@@ -38,6 +38,8 @@ class Model(nn.Module):
             return y * 1
         if MODE == "half":
             return x[:, :8].exp().sum(-1)
+        if MODE == "parts":
+            return x[:, :5].exp(), x[:, 5:11].exp(), x[:, 11:].exp()
         if MODE == "random":
             return x + torch.rand(x.shape)
         if MODE == "argmax":
@@ -67,7 +69,7 @@ def reasons(worker: ReferenceWorker, workload: str) -> tuple[str, ...]:
     return admit(worker, {workload: worker.describe()[workload]}, Tolerance()).reasons
 
 
-@pytest.mark.parametrize("workload", ["norm", "argmax", "relu"])
+@pytest.mark.parametrize("workload", ["norm", "argmax", "relu", "parts"])
 def test_honest_tasks_are_fit(worker: ReferenceWorker, workload: str) -> None:
     signature = worker.describe()[workload]
     admission = admit(worker, {workload: signature}, Tolerance())
