@@ -167,7 +167,7 @@ class _Planner:
     def _levels(self, nodes: list[Node], rows: tuple[str, ...] | None) -> dict[str, int]:
         inside = {node.name for node in nodes}
         levels: dict[str, int] = {}
-        swept: dict[int, frozenset[str]] = {}  # a pass sweeps the axes of one reduction
+        swept: dict[int, frozenset[str]] = {}  # a pass sweeps the same axes for all: a sum would be taken many times
         for node in nodes:
             level = 0
             for access in reads_through(self.domain, node, self.fixed):
@@ -176,10 +176,18 @@ class _Planner:
                     continue
                 after = producer.kind == "reduce" or self._placement(producer) == "root"
                 level = max(level, levels[producer.name] + after)
-            while node.kind == "reduce" and swept.setdefault(level, frozenset(node.reduction)) != set(node.reduction):
+            inner = self._sweeps(node, rows)
+            while inner and swept.setdefault(level, inner) != inner:
                 level += 1
             levels[node.name] = level
         return levels
+
+    def _sweeps(self, node: Node, rows: tuple[str, ...] | None) -> frozenset[str]:
+        """The axes that a node wants swept inside the rows; none where it is computed wherever it is read."""
+        if node.kind == "reduce":
+            return frozenset(node.reduction)
+        stored = self._is_out(node) or self._placement(node) != "inline"
+        return frozenset(node.axes) - frozenset(rows) if rows is not None and stored else frozenset()
 
     def _fill(self, nest: Nest, one: Pass, here: list[Node], rows: tuple[str, ...], has_reduce: bool) -> None:
         for node in here:

@@ -52,6 +52,14 @@ def rand(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
 
 
+def clamped_and_normalised(x: torch.Tensor) -> torch.Tensor:
+    """A sum over one part of a row beside a map of another part, which is read elsewhere."""
+    a, b = torch.split(x * 2, (23, 36), dim=1)
+    return torch.roll(
+        torch.cat([b / torch.linalg.vector_norm(b, dim=1, keepdim=True), a.clamp(-1, 1)], dim=1), 5, dims=1
+    )
+
+
 def causal_bias(scores: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
     place = torch.arange(scores.shape[-1])
     distance = place[None, :] - place[:, None]
@@ -147,6 +155,7 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Tanh(), nn.MaxPool2d(2), nn.GroupNorm(2, 6)),
         [rand(2, 3, 10, 13)],
     ),
+    "parts_of_rows": (Module(clamped_and_normalised), [rand(17, 59)]),
     "cumsum": (Module(lambda x: (x.cumsum(-1) * 2, x.flip(0).cumsum(0).flip(0))), [rand(5, 300)]),
     "cumsum_long": (Module(lambda x: torch.softmax(x, 0).cumsum(0)), [rand(700, 19)]),
     "cummax": (Module(lambda x, k: (*x.cummax(0), *k.cummin(1))), [rand(17, 21), torch.arange(60).view(4, 15) % 7]),
