@@ -91,8 +91,10 @@ class Selection:
         best = max((elite.objective for elite, _ in view.elites.values()), default=0.0)
         known = dict.fromkeys(self._worthless, -_OFFSET)
         known |= {at: elite.objective for at, (elite, _) in view.elites.items()}
-        weights = np.array([self._need(view, cell) * 2.0 ** (_promise(known, cell, best) - best) for cell in cells])
+        weights = np.zeros(len(cells))
         for index, cell in enumerate(cells):
+            others = {at: height for at, height in known.items() if at != cell or cell not in view.elites}
+            weights[index] = self._need(view, cell) * 2.0 ** (_promise(others, cell, best) - best)
             stress = 1.0
             for axis, level in zip(view.axes, cell, strict=True):
                 stress *= strategy.stress.get(f"{axis}={level}", 1.0)
@@ -128,8 +130,8 @@ class Selection:
 
 
 def _promise(known: Mapping[Cell, float], cell: Cell, default: float) -> float:
-    """The mean objective `known` the fewest steps away; what an elite of the cell itself has is left out."""
-    steps = {at: distance(cell, at) for at in known if at != cell or known[at] == -_OFFSET}
+    """The mean objective `known` the fewest steps from `cell`."""
+    steps = {at: distance(cell, at) for at in known}
     least = min(steps.values(), default=0)
     return _mean((known[at] for at, far in steps.items() if far == least), default)
 

@@ -155,7 +155,8 @@ class _Convolution:
         extents = extents_of(self.stage)
 
         def tap(k: int) -> Expr:
-            return substitute(self.taps, {self.tap.name: const(k)}, extents)  # type: ignore[no-any-return]
+            value: Expr = substitute(self.taps, {self.tap.name: const(k)}, extents)
+            return value
 
         return self._map("taps", axes, _product(_FILTERS[self.outputs].taps, axis("point"), tap))
 
@@ -169,7 +170,8 @@ class _Convolution:
 
         def element(k: int) -> Expr:
             at = {self.row.name: first, self.tap.name: const(k)}
-            return substitute(load, at, {a.name: a.extent for a in dims})  # type: ignore[no-any-return]
+            value: Expr = substitute(load, at, {a.name: a.extent for a in dims})
+            return value
 
         body = _product(_FILTERS[self.outputs].inputs, axis("point"), element)
         return self._map("data", self._with_points(dims), body)
@@ -197,7 +199,8 @@ class _Convolution:
         def total(k: int) -> Expr:
             places = [(quotient, const(k)) if a == self.row else (axis(a.name),) for a in self.stage.axes]
             load = Load(str(sums.outputs[0]), tuple(index for place in places for index in place))
-            return substitute(load, {}, extents)  # type: ignore[no-any-return]
+            value: Expr = substitute(load, {}, extents)
+            return value
 
         body = _product(_FILTERS[self.outputs].outputs, rest, total)
         return replace(self._map("made", self.stage.axes, body), outputs=self.stage.outputs)
