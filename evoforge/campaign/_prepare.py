@@ -19,7 +19,7 @@ from evoforge.storage import CampaignRow
 
 if TYPE_CHECKING:
     from evoforge.evaluation.judge import Judge
-    from evoforge.lowering.space import Genome, ScheduleSpace
+    from evoforge.lowering.space import ScheduleSpace
 
 __all__ = ["Ground", "prepare"]
 
@@ -49,12 +49,9 @@ class Ground:
     def first_kernels(self, meta_prompt: str) -> list[Candidate]:
         """Textbook schedules of the task, to be beaten; the first is plain: something that works."""
         assert self.space is not None
-        sources: dict[str, Genome] = {}
-        for genome in self.space.textbook():
-            sources.setdefault(self.space.render(genome), genome)
         return [
-            Candidate("cpp", source, genome=genome, operator="sample", meta_prompt=meta_prompt)
-            for source, genome in sources.items()
+            Candidate("cpp", self.space.render(genome), genome=genome, operator="sample", meta_prompt=meta_prompt)
+            for genome in self.space.textbook()
         ]
 
 

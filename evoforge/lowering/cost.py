@@ -83,7 +83,8 @@ def _share_of_sliding(stage: Stage) -> float:
         walked = {atom: factor for factor, atom in index.terms if isinstance(atom, str)}
         row = next((name for name, factor in walked.items() if name in rows and factor == 1), None)
         tap = next((name for name in walked if name in taps), None)
-        if row is not None and tap is not None and tap not in seen:
+        # Taps as far apart as the rows reach are the other half of a dimension that was split: nothing is read twice.
+        if row is not None and tap is not None and tap not in seen and abs(walked[tap]) < rows[row]:
             seen.add(tap)
             outputs = min(rows[row], _OUTPUTS_AT_ONCE)
             share *= (outputs + taps[tap] - 1) / (outputs * taps[tap])

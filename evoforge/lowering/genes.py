@@ -112,8 +112,7 @@ class Genes:
         kept = {key: "row" for key in self.keys("placement") if "row" in self.values[key] and key not in plain}
         rows = {**streamed, **kept, "prefetch": "spread", "math": "reciprocal"}
         rewritten = {**plain, **dict.fromkeys(self.keys("rewrite"), "on")}
-        found = [self.tidy(genome) for genome in (plain, streamed, rows, rewritten)]
-        return [genome for at, genome in enumerate(found) if genome not in found[:at]]
+        return [self.tidy(genome) for genome in (plain, streamed, rows, rewritten)]
 
     def draw(self, rng: np.random.Generator, strategy: Strategy) -> Genome:
         """A random genome."""

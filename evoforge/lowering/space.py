@@ -91,8 +91,11 @@ class ScheduleSpace:
         return self._genes.default()
 
     def textbook(self) -> list[Genome]:
-        """Genomes to start from, the default first."""
-        return self._genes.textbook()
+        """Genomes to start from, the default first; no two of them render alike."""
+        sources: dict[str, Genome] = {}
+        for genome in self._genes.textbook():
+            sources.setdefault(self.render(genome), genome)
+        return list(sources.values())
 
     def sample(self, rng: np.random.Generator, strategy: Strategy) -> Genome:
         """A random genome; stressed cells are more likely."""

@@ -54,6 +54,7 @@ def test_a_convolution_costs_what_minimal_filtering_of_six_outputs_takes() -> No
     x = torch.randn(1, 2, 8, 5)
     plain = 2 * 2 * 3 * (6 * 3) * (3 * 3)
     assert math.isclose(flops(graph_of(nn.Conv2d(2, 3, 3, bias=False), x))["f32"], plain * 8 / 18 * 5 / 9)
+    assert flops(graph_of(lambda x: x.view(4, 8).sum(0), torch.randn(32))) == {"f32": 32}, "nothing slides there"
     strided = 2 * 2 * 3 * (3 * 2) * (3 * 3)
     assert math.isclose(flops(graph_of(nn.Conv2d(2, 3, 3, stride=2, bias=False), x))["f32"], strided)
 
