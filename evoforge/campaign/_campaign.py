@@ -290,14 +290,17 @@ class Campaign:
         return Recorded(open_store(self._replay, create=False), self.row.task, self.row.target, live)
 
     def _seeds(self, ground: Ground, loop: Loop, traces: Sequence[Trace]) -> list[Proposal]:
-        """The user's own kernels, textbook schedules (the first shows that something works), what won elsewhere."""
-        seeds = [Candidate(self.config.language, source) for source in self.row.setup.get("seeds", [])]
+        """The user's own kernels, a plain schedule (something that works), what won elsewhere, other textbook ones."""
+        own = [Candidate(self.config.language, source) for source in self.row.setup.get("seeds", [])]
+        textbook: list[Candidate] = []
         won: list[Proposal] = []
         if ground.space is not None and self.config.with_generator:
             prompt = loop.pool.active()[0].ref
-            seeds += ground.first_kernels(prompt)
+            textbook = ground.first_kernels(prompt)
             won = [proposed(trace, ground.space, prompt) for trace in traces]
-        return [*(Proposal(seed, operator=seed.operator, emitter=seed.operator) for seed in seeds), *won]
+        seeds = [Proposal(seed, operator=seed.operator, emitter=seed.operator) for seed in own + textbook]
+        plain = len(own) + 1
+        return [*seeds[:plain], *won, *seeds[plain:]]
 
     def _restore(self, loop: Loop) -> None:
         """Tells the search everything that the store knows of this campaign, in ticket order."""

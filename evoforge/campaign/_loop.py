@@ -75,7 +75,11 @@ class Loop:
 
     def run(self, seeds: Sequence[Proposal]) -> str:
         """Judges the seeds, then searches until something says stop; returns that reason."""
-        fresh = [seed for seed in seeds if seed.candidate.id not in self.state.candidates]
+        unknown: dict[str, Proposal] = {}
+        for seed in seeds:
+            if seed.candidate.id not in self.state.candidates:
+                unknown.setdefault(seed.candidate.id, seed)
+        fresh = list(unknown.values())
         for start in range(0, len(fresh), self.workers):
             if reason := self.journey.clock.stop_reason(self.state.spent):
                 return reason
