@@ -210,6 +210,7 @@ class Campaign:
             told=told_of(self.row.task, target, config.language, setup),
             writers=model_emitters(config.asking, selection),
             desk=desk,
+            headroom=setup.headroom,
         )
 
     def pool(self) -> PromptPool:

@@ -8,6 +8,7 @@ and replies a campaign repeats itself exactly.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -17,6 +18,7 @@ import numpy as np
 from evoforge.campaign._desk import Answered, Desk
 from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import BREADTH, CLOSE, Journey
+from evoforge.campaign._setup import NEAR_BOUND
 from evoforge.campaign._state import State, point
 from evoforge.core import AddStatus, Call, Cell, Evaluation, MetaPrompt
 from evoforge.emitters import (
@@ -39,11 +41,13 @@ from evoforge.prompts import Note, PromptPool, TaskBrief
 __all__ = ["EXHAUSTED", "Loop"]
 
 _NO_MODEL, _NO_GENERATOR, _NO_SPACE = "model budget", "no generator", "space exhausted"
-EXHAUSTED = (_NO_MODEL, _NO_GENERATOR, _NO_SPACE)
-"""Why a search stops of its own: there is nothing left to propose."""
+_NEAR_BOUND = "near the bound"
+EXHAUSTED = (_NO_MODEL, _NO_GENERATOR, _NO_SPACE, _NEAR_BOUND)
+"""Why a search stops of its own: there is nothing left to propose, or to gain."""
 
 _ENOUGH = 8  # measured kernels before drafts are ranked by what their decisions have done
 _UNRANKED = 0.1  # share of the proposals that are taken as they come all the same
+_STAGNANT = 64  # tickets without a new elite, after which as many start from nothing
 _ATTEMPTS = 64  # asks of a round that may find nothing before the space counts as exhausted
 
 
@@ -52,7 +56,7 @@ class Loop:
     """One run of a search over what is already in `state`.
 
     `emitters` write kernels themselves, `writers` what `desk` asks models; `told` is what these are told
-    of the task.
+    of the task. `headroom` is the log2 speed-up of a kernel that takes no longer than its bound (None: unknown).
     """
 
     journey: Journey
@@ -66,6 +70,7 @@ class Loop:
     told: TaskBrief | None = None
     writers: Sequence[ModelEmitter] = ()
     desk: Desk | None = None
+    headroom: float | None = None
     next_ticket: int = 0
 
     @property
@@ -85,6 +90,8 @@ class Loop:
                 return reason
             self._round([(self._ticket(), seed) for seed in fresh[start : start + self.workers]])
         while not (reason := self.journey.clock.stop_reason(self.state.spent)):
+            if self._near_bound():
+                return _NEAR_BOUND
             deeper = self.journey.deepen()
             # What was asked in the round before; models work while the round is judged.
             answered = self.desk.collect() if self.desk else []
@@ -96,6 +103,18 @@ class Loop:
             self.journey.doubt()
             self._evolve()
         return reason
+
+    def _near_bound(self) -> bool:
+        """Whether the best kernel surely takes hardly longer than its bound, and the map is full or without news."""
+        best = self.state.archive.best()
+        if best is None or self.headroom is None or best.lower < self.headroom + math.log2(NEAR_BOUND):
+            return False
+        empty = self.state.archive.reachable - {elite.cell for elite in self.state.archive}
+        return not empty or self._idle() >= _STAGNANT
+
+    def _idle(self) -> int:
+        """Tickets since the one of the newest elite."""
+        return self.next_ticket - max((elite.ticket for elite in self.state.archive), default=self.next_ticket)
 
     def _nothing_left(self) -> str:
         if self.desk and self.desk.spent:
@@ -151,10 +170,10 @@ class Loop:
 
     def _summit(self, view: SearchView) -> SearchView:
         """The view of an emitter that may only build on what is near the best (half of the tickets, late)."""
-        best = self.state.archive.best()
+        best = max((elite.objective for elite, _ in view.elites.values()), default=None)
         if best is None:
             return view
-        near = {cell: pair for cell, pair in view.elites.items() if pair[0].objective > best.objective - CLOSE / 2}
+        near = {cell: pair for cell, pair in view.elites.items() if pair[0].objective > best - CLOSE / 2}
         return replace(view, elites=near, reachable=frozenset(near))
 
     def _arms(self, view: SearchView, *, first: bool) -> list[Arm]:
@@ -237,10 +256,16 @@ class Loop:
             self.journey.narrator.tell("meta_prompt", ref=prompt.ref, parents=prompt.parents)
 
     def _view(self) -> SearchView:
-        elites = {elite.cell: (elite, self.state.candidates[elite.candidate]) for elite in self.state.archive}
+        """What emitters see. Where the archive stagnates they see, in turns with it, only what was proposed since.
+
+        A lineage that starts from nothing need not beat the elites at once: it has `_STAGNANT` tickets to grow in.
+        """
+        idle = self._idle()
+        restarted = idle // _STAGNANT % 2 == 1
+        elites = self.state.lineage(self.next_ticket - idle % _STAGNANT) if restarted else self.state.archive.elites()
         return SearchView(
             space=cast("Space", self.space),  # without one no generator is asked
-            elites=elites,
+            elites={elite.cell: (elite, self.state.candidates[elite.candidate]) for elite in elites},
             reachable=self.state.archive.reachable,
             tried=self.state.gate.ids,
             attempts=dict(self.state.attempts),

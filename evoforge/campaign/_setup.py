@@ -15,7 +15,9 @@ from evoforge.lowering.ir import Graph, from_json, to_json
 if TYPE_CHECKING:
     from evoforge.evaluation.judge import Judge
 
-__all__ = ["Setup", "Trace", "analyse", "bounded", "with_baseline"]
+__all__ = ["NEAR_BOUND", "Setup", "Trace", "analyse", "bounded", "with_baseline"]
+
+NEAR_BOUND = 0.95  # bound / time from which on there is nothing to gain
 
 
 @dataclass(frozen=True)
@@ -117,13 +119,23 @@ class Setup:
     @property
     def at_bound(self) -> bool:
         """Bound / baseline >= 0.95 on every workload: nothing to gain."""
-        if not self.bounds_ms or not self.baseline or not self.baseline_ms:
-            return False
-        for workload, side in self.baseline.items():
-            bound, time_ms = self.bounds_ms.get(workload), self.baseline_ms[workload].get(side)
-            if bound is None or time_ms is None or bound / time_ms < 0.95:
-                return False
-        return True
+        shares = self._shares()
+        return bool(shares) and min(shares) >= NEAR_BOUND
+
+    @property
+    def headroom(self) -> float | None:
+        """The log2 speed-up of a kernel that takes no longer than its bound; None where a bound is unknown."""
+        shares = self._shares()
+        return -statistics.fmean(math.log2(share) for share in shares) if shares else None
+
+    def _shares(self) -> list[float]:
+        """Bound / baseline of every workload; empty where one of them is unknown."""
+        pairs = [
+            ((self.bounds_ms or {}).get(workload), (self.baseline_ms or {}).get(workload, {}).get(side))
+            for workload, side in (self.baseline or {}).items()
+        ]
+        shares = [bound / time_ms for bound, time_ms in pairs if bound and time_ms]
+        return shares if len(shares) == len(pairs) else []
 
 
 def analyse(judge: Judge, task: Task, target: Target) -> Setup:

@@ -126,6 +126,16 @@ class State:
             if (genome := self.candidates[at[0]].genome) is not None
         ]
 
+    def lineage(self, since: int) -> list[Elite]:
+        """The best trial of every cell among candidates of tickets from `since` on, confirmed or not."""
+        young = Archive()
+        for at, row in self.trials.items():
+            ticket = self.tickets[at[0]]
+            if ticket >= since and row.status is Status.CORRECT and row.cell is not None and row.objective is not None:
+                length = len(self.candidates[at[0]].source)
+                young.add(Elite(at[0], row.params, row.cell, row.objective, row.objective, length, ticket))
+        return young.elites()
+
     def outcome(
         self, proposal: Proposal, ticket: int, rows: Sequence[Evaluation], gain: float, placed: Mapping[Cell, AddStatus]
     ) -> Outcome:

@@ -72,7 +72,7 @@ class Space(Protocol):
     def render(self, genome: Genome) -> str:
         """The source, parameter header included."""
 
-    def default(self, rng: np.random.Generator) -> Genome:
+    def default(self) -> Genome:
         """A safe, plain good schedule."""
 
 

@@ -25,7 +25,7 @@ class SampleEmitter:
 
     def _drafts(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Iterator[Draft]:
         if not view.elites:
-            yield Draft(view.space.default(rng))
+            yield Draft(view.space.default())
         while True:
             yield Draft(view.space.sample(rng, meta_prompt.strategy))
 

@@ -23,6 +23,7 @@ from evoforge.core import Signature
 
 __all__ = [
     "BRIEF_LOG2",
+    "CUT_S",
     "Batches",
     "Brief",
     "Stopwatch",
@@ -37,6 +38,9 @@ __all__ = [
 
 BRIEF_LOG2 = 0.32
 """25%, asked of the median over several processes: honest medians were seen within 5% (experiments/LOG.md)."""
+
+CUT_S = 0.1
+"""What a brief batch may take; 64 calls of a slow kernel would take a minute and tell nothing more."""
 
 _BATCH_S = 0.010
 _COLD_CALL_S = 8e-6  # what a call may take longer where it meets every page for the first time: up to 4 were seen
@@ -61,13 +65,15 @@ class Brief(NamedTuple):
 
     `seconds` is what passed, `busy_s` the processor time that the system booked on all threads meanwhile, both less
     what a batch without calls takes. A kernel has worked no longer than either: the rest is the system's.
-    `scattered_s` is what an honest kernel may pay for writing to so many places.
+    `scattered_s` is what an honest kernel may pay for writing to so many places. `cut`: there might have been more
+    calls, but the first one of the process took so long that these were to take `CUT_S`.
     """
 
     calls: int
     seconds: float
     scattered_s: float
     busy_s: float = math.inf
+    cut: bool = False
 
 
 class Batches(Protocol):
@@ -139,6 +145,18 @@ class Stopwatch:
             if _worked_s(again) <= _worked_s(first):
                 return
 
+    @property
+    def misled(self) -> bool:
+        """Whether a brief batch was cut although calls are quick: the first one of the process was slow.
+
+        Too brief a batch shows nothing; another process has to take a whole one.
+        """
+        return any(self._is_too_brief(brief, self._call_s, CUT_S / 4) for brief in self._briefs)
+
+    @staticmethod
+    def _is_too_brief(brief: Brief, call_s: float, least_s: float) -> bool:
+        return brief.cut and call_s * brief.calls < least_s
+
     def calibrate(self) -> None:
         """Measures T₀, warms up and estimates how long a call takes."""
         self._overhead_s = statistics.median(self._side.empty() for _ in range(_EMPTIES))
@@ -190,11 +208,14 @@ class Stopwatch:
         Of the brief batches that `take_brief` took the first met nothing that it had seen, the second, where there
         is one, the caches that the first had warmed. What waking threads and writing to so many places cost
         is taken off, and 0 is returned where that may be all there is: so a kernel of microseconds, or one
-        that does little but write, is not suspected, and not seen through either.
+        that does little but write, is not suspected, and not seen through either. A batch that was cut for a slow
+        first call, although calls are quick, is suspect.
         """
         return [self._gap_of(call_s or self.work_s, found) for found in self._briefs]
 
     def _gap_of(self, call_s: float, brief: Brief) -> float:
+        if self._is_too_brief(brief, call_s, CUT_S / 8):  # and quicker than when `misled` was asked
+            return -1.0
         several = brief.calls > 2
         scattered_s = brief.scattered_s if several else 0.0
         # Less than half of what long batches say is no work left out, but a clock that ticks too seldom.

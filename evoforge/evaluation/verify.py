@@ -14,7 +14,7 @@ from evoforge.evaluation.check import Check, Samples, check_outputs, damaged_sla
 from evoforge.evaluation.material import Known, Material
 from evoforge.evaluation.runner import KernelFault, Runner
 from evoforge.evaluation.shared import SharedTensors, hidden
-from evoforge.evaluation.timing import Brief
+from evoforge.evaluation.timing import CUT_S, Brief
 
 __all__ = ["SLOW_SCATTER", "FreshBatches", "SampledBatches", "Verified", "WrongOutput", "verify"]
 
@@ -25,6 +25,7 @@ measured on a machine where it is slow."""
 _LAST_CACHE_BYTES = 64 << 20  # a larger ring comes from memory in long batches, too
 _IDLE = 3  # batches without a call, of which the median is taken off
 _IDLE_S = 1e-3  # and no more than this: what a kernel makes of them is its own affair
+_LEAST_CALLS = 3  # of a brief batch that is cut
 _FILLS = (0xFF, 0x3F)  # as float32: NaN, and 0.747
 
 
@@ -106,15 +107,17 @@ class SampledBatches:
     Args:
         sets: how many of the runner's, from the first on, a batch rotates through; by default the ring.
         scatter: bytes per second that the kernel may take to write outputs to places of their own.
+        whole: no brief batch is cut.
     """
 
     most = 1 << 20
 
     def __init__(
         self, runner: Runner, material: Material, tolerance: Tolerance, rng: np.random.Generator, *, limit_s: float,
-        sets: int | None = None, scatter: float = SLOW_SCATTER,
+        sets: int | None = None, scatter: float = SLOW_SCATTER, whole: bool = False,
     ) -> None:  # fmt: skip
         self._runner = runner
+        self._whole = whole
         self._sets = sets or len(material.ring)
         self._scatter = scatter
         self._material = material
@@ -122,6 +125,8 @@ class SampledBatches:
         self._rng = rng
         self._limit_s = limit_s
         self._first = 0  # set of a brief batch
+        self._calls = 0  # in it
+        self._cut = False
         for variant, written in enumerate(material.outputs):
             poison(written, variant)
 
@@ -139,35 +144,38 @@ class SampledBatches:
         wiped and the outputs are poisoned as a whole, so that nothing tells which elements are looked at. Done
         `again`, on the same sets, it leaves all of that out. The runner itself reads a ring that may fit the last cache
         through right before: it lies where a long batch finds it, and the kernel has seen none of it. What no calls
-        take is taken off.
+        take is taken off. Where the one call is slow the others are fewer, three at least.
         """
         ring = self._material.ring
         sets = len(ring)
         all_known = all(self._material.answer(index) is not None for index in range(sets))
         outputs = (*self._material.outputs, *(self._material.spare if all_known else ()))[: sets - 1]
-        calls = len(outputs)
         near = sets if sum(one.total_bytes for one in ring) <= _LAST_CACHE_BYTES else 0
         if again:
+            outputs = outputs[: self._calls]
             samples = [Samples(written, self._rng) for written in outputs]
             idle = self._idle(near)
         else:
             self._first = int(self._rng.integers(sets)) if all_known else 0
-            with hidden([ring[(self._first + at) % sets] for at in range(calls)]):
-                self._runner.run(1, (self._first - 1) % sets, timeout_s=6 * self._limit_s)
+            with hidden([ring[(self._first + at) % sets] for at in range(len(outputs))]):
+                took_s = self._runner.run(1, (self._first - 1) % sets, timeout_s=6 * self._limit_s)
+                enough = len(outputs) if self._whole else max(_LEAST_CALLS, math.ceil(CUT_S / max(took_s, 1e-9)))
+                self._cut, outputs = enough < len(outputs), outputs[:enough]
+                self._calls = len(outputs)
                 for variant, written in enumerate(outputs):
                     poison(written, variant & 1)
                 samples = [Samples(written, self._rng, poisoned=True) for written in outputs]
                 # In a command of its own: a large workspace takes as long to wipe as a call.
                 self._runner.run(0, 0, fill=int(self._rng.integers(1, 256)), timeout_s=self._limit_s)
                 idle = self._idle(near)
-        start = self._first
+        start, calls = self._first, self._calls
         seconds, busy_s = self._runner.run_ready(calls, start, near=near, timeout_s=(5 + calls) * self._limit_s)
         idle_s, idle_busy_s = (min(statistics.median(column), _IDLE_S) for column in zip(*idle, strict=True))
         for at, sample in enumerate(samples):
             self._check(sample, (start + at) % sets)
         busy_s = busy_s - idle_busy_s if math.isfinite(busy_s) else math.inf
         scattered_s = sum(written.total_bytes for written in outputs) / self._scatter
-        return Brief(calls, seconds - idle_s, scattered_s, busy_s)
+        return Brief(calls, seconds - idle_s, scattered_s, busy_s, self._cut)
 
     def _idle(self, near: int) -> list[tuple[float, float]]:
         return [self._runner.run_ready(0, 0, near=near, timeout_s=self._limit_s) for _ in range(_IDLE)]
@@ -207,14 +215,15 @@ class FreshBatches:
 
     Args:
         start: makes a fresh runner over the timing ring.
-        scatter: as for `SampledBatches`.
+        scatter, whole: as for `SampledBatches`.
     """
 
     def __init__(
         self, start: Callable[[], Runner], material: Material, tolerance: Tolerance, rng: np.random.Generator, *,
-        limit_s: float, scatter: float = SLOW_SCATTER,
+        limit_s: float, scatter: float = SLOW_SCATTER, whole: bool = False,
     ) -> None:  # fmt: skip
         self._start = start
+        self._whole = whole
         self._material = material
         self._tolerance = tolerance
         self._rng = rng
@@ -239,8 +248,9 @@ class FreshBatches:
             return None
         with self._start() as runner:
             return SampledBatches(
-                runner, self._material, self._tolerance, self._rng, limit_s=self._limit_s, scatter=self._scatter
-            ).brief()
+                runner, self._material, self._tolerance, self._rng,
+                limit_s=self._limit_s, scatter=self._scatter, whole=self._whole,
+            ).brief()  # fmt: skip
 
     def batch(self, n: int, expected_s: float) -> float:
         """Seconds for n calls, at most `most`, that end on set 1.

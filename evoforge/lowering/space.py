@@ -86,8 +86,8 @@ class ScheduleSpace:
 
     # genomes
 
-    def default(self, rng: np.random.Generator) -> Genome:
-        """The first kernel of a campaign; it takes nothing from `rng`."""
+    def default(self) -> Genome:
+        """The first kernel of a campaign."""
         return self._genes.default()
 
     def textbook(self) -> list[Genome]:
@@ -114,7 +114,7 @@ class ScheduleSpace:
         names = list(self._genes.values)
         for _ in range(40):
             changed = {key: value for key, value in genome.items() if key in self._genes.values}
-            for _ in range(1 + int(rng.geometric(0.6)) - 1 or 1):
+            for _ in range(int(rng.geometric(0.6))):
                 key = names[int(rng.integers(len(names)))]
                 changed[key] = self._genes.pick(key, rng, strategy, unlike=changed.get(key, self._genes.values[key][0]))
             changed = self._genes.tidy(changed)

@@ -64,7 +64,7 @@ class ToySpace:
     def render(self, genome: Mapping[str, Any]) -> str:
         return SOURCE.format(**genome)
 
-    def default(self, rng: np.random.Generator) -> Mapping[str, Any]:
+    def default(self) -> Mapping[str, Any]:
         return {"tiling": 1, "memory": 1, "fusion": 1, "tile": 16, "salt": 0}
 
     def _genome(self, cell: Cell, rng: np.random.Generator) -> Mapping[str, Any]:

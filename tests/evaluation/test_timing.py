@@ -144,6 +144,42 @@ def test_a_disturbed_second_brief_batch_is_taken_again(again_s: list[float], tak
     assert second <= gap
 
 
+@pytest.mark.parametrize(("call_s", "gap"), [(0.05, 0.0), (0.025, -1.0), (0.0125, -2.0)])
+def test_a_cut_brief_batch_of_slow_calls_is_like_any_other(call_s: float, gap: float) -> None:
+    watch = Stopwatch(
+        Simulated(lambda n: n * call_s, brief=Brief(3, 3 * 0.05 + 350e-6, 0, cut=True)), np.random.default_rng(0)
+    )
+    watch.take_brief()
+    watch.calibrate()
+    assert not watch.misled
+    assert watch.gaps()[0] == pytest.approx(gap, abs=0.01)
+
+
+def test_a_slow_first_call_does_not_make_a_brief_batch_too_brief() -> None:
+    """Three calls of 100 µs show nothing: whoever calls so quickly has to take a whole batch."""
+    brief = Brief(3, 300e-6, 0, cut=True)
+    watch = Stopwatch(Simulated(lambda n: n * 1e-4, brief=brief), np.random.default_rng(0))
+    watch.take_brief()
+    watch.calibrate()
+    assert watch.misled
+    whole = Stopwatch(Simulated(lambda n: n * 1e-4, brief=brief._replace(cut=False)), np.random.default_rng(0))
+    whole.take_brief()
+    whole.calibrate()
+    assert not whole.misled
+    assert whole.gaps() == [0.0, 0.0]
+
+
+def test_who_is_slow_until_it_is_calibrated_is_suspect() -> None:
+    slow = iter([0.05] * 2)
+    brief = Brief(3, 300e-6, 0, cut=True)
+    watch = Stopwatch(Simulated(lambda n: n * next(slow, 1e-4), brief=brief), np.random.default_rng(0))
+    watch.take_brief()
+    watch.calibrate()
+    assert not watch.misled
+    watch.batch_ms()
+    assert watch.gaps() == [-1.0, -1.0]
+
+
 @pytest.mark.parametrize(("brief_s", "gap"), [(490e-6, 0.0), (245e-6, 0.0), (980e-6, -1.36)])
 def test_a_short_batch_tells_large_differences_only(brief_s: float, gap: float) -> None:
     """Seven calls of 35 µs: a short batch may take 2.5 times as long for a neighbour's sake."""

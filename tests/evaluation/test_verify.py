@@ -7,7 +7,7 @@ import pytest
 from evoforge.core import Candidate, Status, Target
 from evoforge.evaluation.judge import Judge
 from evoforge.evaluation.tasks import load_task
-from evoforge.evaluation.verify import FreshBatches, WrongOutput
+from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput
 
 TASK = """
 import torch
@@ -42,6 +42,11 @@ COUNTS = PLUS_ONE.format(
     first="if (++calls > 2 && calls != {last} - 1 && calls != {last}) return 0;",
 )  # fmt: skip
 
+TURNS = PLUS_ONE.format(
+    before="", value="x[i]",
+    first="for (volatile int64_t turn = 0; turn < {turns}; turn = turn + 1) {}",
+)  # fmt: skip
+
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory: pytest.TempPathFactory, one_thread: Target) -> Iterator[Judge]:
@@ -71,3 +76,19 @@ def test_who_counts_calls_does_not_know_which_are_looked_at(judge: Judge) -> Non
     with pytest.raises(WrongOutput, match="timed batch"):
         for _ in range(8):
             batches.batch(batches.most, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("turns", "whole", "calls"), [(0, False, None), (3 * 10**8, False, 3), (10**7, True, None)]
+)
+def test_a_slow_kernel_takes_a_few_calls_in_places_of_their_own(
+    judge: Judge, turns: int, whole: bool, calls: int | None
+) -> None:
+    (material,), stand = judge._stand.materials.values(), judge._stand
+    judge.wait_compiled(0.0)
+    built = stand.builder.build(TURNS.replace("{turns}", str(turns)), {}, material.signature)
+    with stand.timed_runner(built, material) as runner:
+        batches = SampledBatches(runner, material, judge.task.tolerance, stand.rng, limit_s=10.0, whole=whole)
+        found, again = batches.brief(), batches.brief(again=True)
+    assert (found.calls, found.cut) == (calls or len(material.ring) - 1, calls is not None)
+    assert (again.calls, again.cut) == (found.calls, found.cut)
