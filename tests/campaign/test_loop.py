@@ -1,0 +1,104 @@
+"""What the loop shows its emitters, and when it has had enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from evoforge.campaign._budget import Clock
+from evoforge.campaign._events import Narrator
+from evoforge.campaign._evolution import Evolution
+from evoforge.campaign._journey import Journey
+from evoforge.campaign._loop import Loop
+from evoforge.campaign._state import State
+from evoforge.core import Block, Candidate, Cell, Evaluation, Kind, MetaPrompt, Status, WorkloadTiming
+from evoforge.emitters import Bandit, Outcome, Proposal, SearchView
+from evoforge.prompts import PromptPool
+from evoforge.storage import Store
+
+CELL, OTHER = (1, 2, 3), (0, 0, 0)
+FIRST = Candidate("cpp", "int x = -1;")
+
+
+class Machine:
+    """The first kernel is twice as fast as the baseline, all others are as fast as it."""
+
+    def build_ahead(self, jobs: Any) -> None: ...
+
+    def object_hash(self, candidate: Candidate, params: Any) -> None: ...
+
+    def trial(self, candidate: Candidate, params: Any, prune_below: float | None) -> Evaluation:
+        return self._measured(candidate, Kind.TRIAL)
+
+    def confirm(self, candidate: Candidate, params: Any, *, both: bool = False, blocks: int = 2) -> Evaluation:
+        return self._measured(candidate, Kind.CONFIRM)
+
+    def _measured(self, candidate: Candidate, kind: Kind) -> Evaluation:
+        faster = 2.0 if candidate.id == FIRST.id else 1.0
+        blocks = tuple(Block(process, 1.0, eager_ms=faster) for process in range(5))
+        timings = (WorkloadTiming("default", "eager", blocks),)
+        return Evaluation(candidate.id, {}, "task", "target", Status.CORRECT, kind, timings=timings, cell=CELL)
+
+
+class Watcher:
+    """An emitter that remembers what it was shown, and always has another kernel."""
+
+    name = "sample"
+
+    def __init__(self) -> None:
+        self.shown: list[Mapping[Cell, str]] = []
+
+    def ready(self, view: SearchView) -> bool:
+        return True
+
+    def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal:
+        self.shown.append({cell: candidate.source for cell, (_, candidate) in view.elites.items()})
+        return Proposal(Candidate("cpp", f"int x = {len(self.shown)};"), operator="sample", emitter="sample")
+
+    def tell(self, outcome: Outcome) -> None: ...
+
+
+class Forgetful:
+    def record_outcome(self, *words: Any, **more: Any) -> list[int]:
+        return []
+
+
+def searched(evals: int, reachable: frozenset[Cell], headroom: float | None) -> tuple[str, Watcher]:
+    watcher, pool = Watcher(), PromptPool(list(PromptPool.default("cpp")))
+    journey = Journey(
+        campaign="c", store=cast(Store, Forgetful()), state=State(reachable), measurer=cast(Any, Machine()),
+        narrator=Narrator(None), clock=Clock(evals, None), seed=0, trials=0, lead={},
+    )  # fmt: skip
+    loop = Loop(
+        journey=journey, space=cast(Any, object()), emitters=[watcher], bandit=Bandit(pool.ancestors), pool=pool,
+        evolution=Evolution(0, 0, 1e-4, 8), seed=0, workers=1, headroom=headroom,
+    )  # fmt: skip
+    return loop.run([Proposal(FIRST, operator="sample", emitter="sample")]), watcher
+
+
+def test_a_search_without_news_starts_from_nothing_in_turns() -> None:
+    reason, watcher = searched(200, frozenset({CELL}), None)
+    assert reason == "evals"
+    first = [set(shown.values()) == {FIRST.source} for shown in watcher.shown]
+    assert first[:63] == [True] * 63
+    assert first[63:127] == [False] * 64, "a lineage of its own, for as long as nothing was new"
+    assert first[127:191] == [True] * 64
+    assert watcher.shown[63] == {}
+    lineage = [shown[CELL] for shown in watcher.shown[64:127]]
+    assert lineage == ["int x = 64;"] * 63, "what was proposed since; of equal ones the first"
+
+
+@pytest.mark.parametrize(
+    ("headroom", "reachable", "kernels"),
+    [(1.05, {CELL}, 0), (1.05, {CELL, OTHER}, 63), (1.1, {CELL}, 99), (None, {CELL}, 99)],
+)
+def test_it_stops_near_the_bound_once_the_map_is_full_or_without_news(
+    headroom: float | None, reachable: set[Cell], kernels: int
+) -> None:
+    """The first kernel is at a log2 speed-up of 1; 5% are 0.074."""
+    reason, watcher = searched(100, frozenset(reachable), headroom)
+    assert reason == ("near the bound" if kernels < 99 else "evals")
+    assert len(watcher.shown) == kernels
