@@ -98,9 +98,10 @@ def check_task(task: Task, target_spec: str = "cpu") -> dict[str, Any]:
     }
 
 
-def bench(name: str, store_url: str, *, observer: Observer | None = None) -> dict[str, Any]:
+def bench(name: str, store_url: str, *, top: int | None = None, observer: Observer | None = None) -> dict[str, Any]:
     """Measures every elite of a campaign again in fresh processes, beside eager and compiled, in rounds.
 
+    With `top` only so many, those of the highest claims (`Elite.rank`).
     The rows are stored as new evaluations at the end, a demotion at once. `low` and `high` bound
     `speedup_best_baseline`, the speed-up over the faster of both (95%). `moved` compares the fresh interval
     over the campaign's baseline with the claim: SAME where they overlap, else FASTER or SLOWER; or the status
@@ -118,7 +119,8 @@ def bench(name: str, store_url: str, *, observer: Observer | None = None) -> dic
         stack.enter_context(store.lock_campaign(name))
         config = CampaignConfig.model_validate(dict(row.config))
         _, judge, setup = prepare(row, config, Setup.from_json(row.setup), narrator, stack)
-        elites = list(archive)
+        by_claim = sorted(archive, key=lambda elite: elite.rank, reverse=True)
+        elites = sorted(by_claim[:top], key=lambda elite: elite.cell)
         rounds = judge.bench(
             [(candidates[elite.candidate], elite.params) for elite in elites],
             sanitized={at for at, elite in enumerate(elites) if elite.objective > 0},

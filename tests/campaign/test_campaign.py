@@ -157,6 +157,13 @@ def test_bench_measures_every_elite_again_and_stores_it(finished: tuple[str, Any
         assert len(store.evaluations(campaign="small-1", kind=Kind.BENCH)) >= result.filled
 
 
+def test_a_bench_of_the_top_measures_the_highest_claims(finished: tuple[str, Any, Recorder]) -> None:
+    url, _, _ = finished
+    claims = {row["candidate"]: row["lower"] for row in elites("small-1", url)}
+    found = bench("small-1", url, top=1)
+    assert [claims[row["candidate"]] for row in found["rows"]] == [max(claims.values())]
+
+
 def test_an_existing_name_is_refused(finished: tuple[str, Any, Recorder], small_task: Path) -> None:
     url, _, _ = finished
     with pytest.raises(UsageError, match="small-1"):
