@@ -32,7 +32,8 @@ def know_scatter(stand: Stand, material: Material) -> float:
 
 def _rate(stand: Stand, material: Material, writer: Built) -> float:
     with stand.timed_runner(writer, material) as runner:
-        batches = _Unchecked(runner, material, stand.task.tolerance, stand.rng, limit_s=stand.limit_s(material))
+        limit_s = stand.limit_s(material)
+        batches = _Unchecked(runner, material, stand.task.tolerance, stand.rng, limit_s=limit_s, whole=True)
         brief = batches.brief()
         watch = Stopwatch(batches, stand.rng)
         watch.calibrate()

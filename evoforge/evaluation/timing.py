@@ -107,7 +107,7 @@ class Stopwatch:
         self._rng = rng
         self._overhead_s = 0.0
         self._call_s = 0.0
-        self._work_s = math.inf
+        self._works_s: list[float] = []
         self._briefs: list[Brief] = []
 
     @property
@@ -117,8 +117,11 @@ class Stopwatch:
 
     @property
     def work_s(self) -> float:
-        """What a call of the latest `batch_ms` has worked: no longer than it took, nor than its threads ran."""
-        return min(self._call_s, self._work_s)
+        """What a call has worked, in the median over all `batch_ms`: no longer than it took, nor than its threads ran.
+
+        Of all: which batch is the last, a kernel could count, and be honest in that one.
+        """
+        return statistics.median(self._works_s) if self._works_s else self._call_s
 
     def take_brief(self) -> None:
         """Takes the brief batches for `gaps`.
@@ -149,9 +152,12 @@ class Stopwatch:
     def misled(self) -> bool:
         """Whether a brief batch was cut although calls are quick: the first one of the process was slow.
 
-        Too brief a batch shows nothing; another process has to take a whole one.
+        Too brief a batch shows nothing; another process has to take a whole one. Known by the batch itself, and better
+        once `calibrate` has found out what a call takes.
         """
-        return any(self._is_too_brief(brief, self._call_s, CUT_S / 4) for brief in self._briefs)
+        return any(
+            self._is_too_brief(brief, self._call_s or brief.seconds / brief.calls, CUT_S / 4) for brief in self._briefs
+        )
 
     @staticmethod
     def _is_too_brief(brief: Brief, call_s: float, least_s: float) -> bool:
@@ -171,14 +177,15 @@ class Stopwatch:
 
     def batch_ms(self) -> float:
         """Milliseconds per call of one batch of at least 10 ms and a random number of calls."""
-        spent, n = 0.0, 1
+        spent, n, busy_s = 0.0, 1, math.inf
         for _ in range(4):
             n, before_s = self._calls(), self._side.busy_s
             spent = self._net(n)
             self._call_s = max(spent / n, 1e-9)
-            self._work_s = max((self._side.busy_s - before_s) / n, 1e-9) if math.isfinite(before_s) else math.inf
+            busy_s = max((self._side.busy_s - before_s) / n, 1e-9) if math.isfinite(before_s) else math.inf
             if spent >= _BATCH_S or n >= self._most:
                 break
+        self._works_s.append(min(self._call_s, busy_s))
         return max(spent / n * 1e3, 1e-9)
 
     def agrees(self, *, parting: bool = False) -> bool:
@@ -203,7 +210,7 @@ class Stopwatch:
         return False
 
     def gaps(self, call_s: float | None = None) -> list[float]:
-        """log2 of the latest `work_s` (or `call_s`) over that in each brief batch; well below 0, calls were skipped.
+        """log2 of `work_s` (or `call_s`) over that in each brief batch; well below 0, calls were skipped.
 
         Of the brief batches that `take_brief` took the first met nothing that it had seen, the second, where there
         is one, the caches that the first had warmed. What waking threads and writing to so many places cost

@@ -182,7 +182,8 @@ class Trial:
             )
         watch = Stopwatch(batches, stand.rng)
         watch.take_brief()
-        watch.calibrate()
+        if not watch.misled:
+            watch.calibrate()
         return watch
 
     @cached_property

@@ -144,7 +144,7 @@ class SampledBatches:
         wiped and the outputs are poisoned as a whole, so that nothing tells which elements are looked at. Done
         `again`, on the same sets, it leaves all of that out. The runner itself reads a ring that may fit the last cache
         through right before: it lies where a long batch finds it, and the kernel has seen none of it. What no calls
-        take is taken off. Where the one call is slow the others are fewer, three at least.
+        take is taken off. Where the one call is slow the others are fewer, three at least, and nothing is taken off.
         """
         ring = self._material.ring
         sets = len(ring)
@@ -162,7 +162,8 @@ class SampledBatches:
                 enough = len(outputs) if self._whole else max(_LEAST_CALLS, math.ceil(CUT_S / max(took_s, 1e-9)))
                 self._cut, outputs = enough < len(outputs), outputs[:enough]
                 self._calls = len(outputs)
-                for variant, written in enumerate(outputs):
+                # All of them: what lies in those that this batch leaves alone, earlier processes may have written.
+                for variant, written in enumerate((*self._material.outputs, *self._material.spare)):
                     poison(written, variant & 1)
                 samples = [Samples(written, self._rng, poisoned=True) for written in outputs]
                 # In a command of its own: a large workspace takes as long to wipe as a call.
@@ -170,7 +171,8 @@ class SampledBatches:
                 idle = self._idle(near)
         start, calls = self._first, self._calls
         seconds, busy_s = self._runner.run_ready(calls, start, near=near, timeout_s=(5 + calls) * self._limit_s)
-        idle_s, idle_busy_s = (min(statistics.median(column), _IDLE_S) for column in zip(*idle, strict=True))
+        most_s = 0.0 if self._cut else _IDLE_S
+        idle_s, idle_busy_s = (min(statistics.median(column), most_s) for column in zip(*idle, strict=True))
         for at, sample in enumerate(samples):
             self._check(sample, (start + at) % sets)
         busy_s = busy_s - idle_busy_s if math.isfinite(busy_s) else math.inf

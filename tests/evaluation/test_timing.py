@@ -160,8 +160,12 @@ def test_a_slow_first_call_does_not_make_a_brief_batch_too_brief() -> None:
     brief = Brief(3, 300e-6, 0, cut=True)
     watch = Stopwatch(Simulated(lambda n: n * 1e-4, brief=brief), np.random.default_rng(0))
     watch.take_brief()
-    watch.calibrate()
-    assert watch.misled
+    assert watch.misled, "what it took says so"
+    slow = Stopwatch(Simulated(lambda n: n * 1e-4, brief=brief._replace(seconds=0.15)), np.random.default_rng(0))
+    slow.take_brief()
+    assert not slow.misled
+    slow.calibrate()
+    assert slow.misled, "and so does what calls take later"
     whole = Stopwatch(Simulated(lambda n: n * 1e-4, brief=brief._replace(cut=False)), np.random.default_rng(0))
     whole.take_brief()
     whole.calibrate()
@@ -171,13 +175,27 @@ def test_a_slow_first_call_does_not_make_a_brief_batch_too_brief() -> None:
 
 def test_who_is_slow_until_it_is_calibrated_is_suspect() -> None:
     slow = iter([0.05] * 2)
-    brief = Brief(3, 300e-6, 0, cut=True)
+    brief = Brief(3, 0.15, 0, cut=True)
     watch = Stopwatch(Simulated(lambda n: n * next(slow, 1e-4), brief=brief), np.random.default_rng(0))
     watch.take_brief()
     watch.calibrate()
     assert not watch.misled
     watch.batch_ms()
     assert watch.gaps() == [-1.0, -1.0]
+
+
+def test_being_honest_in_the_last_batch_does_not_help() -> None:
+    """Three batches of answers that were kept; the fourth is as slow as the brief one."""
+    slow = iter([0.05] * 2 + [0.01] * 3)
+    watch = Stopwatch(
+        Simulated(lambda n: n * next(slow, 0.05), brief=Brief(3, 0.15, 0, cut=True)), np.random.default_rng(0)
+    )
+    watch.take_brief()
+    watch.calibrate()
+    for _ in range(4):
+        watch.batch_ms()
+    assert watch.work_s == pytest.approx(0.01)
+    assert max(watch.gaps()) < -2
 
 
 @pytest.mark.parametrize(("brief_s", "gap"), [(490e-6, 0.0), (245e-6, 0.0), (980e-6, -1.36)])

@@ -85,8 +85,13 @@ def test_a_slow_kernel_takes_a_few_calls_in_places_of_their_own(
     (material,), stand = judge._stand.materials.values(), judge._stand
     judge.wait_compiled(0.0)
     built = stand.builder.build(TURNS.replace("{turns}", str(turns)), {}, material.signature)
+    for written in material.spare:
+        written.array(0)[...] = 7.0
     with stand.timed_runner(built, material) as runner:
         batches = SampledBatches(runner, material, judge.task.tolerance, stand.rng, limit_s=10.0, whole=whole)
         found, again = batches.brief(), batches.brief(again=True)
     assert (found.calls, found.cut) == (calls or len(material.ring) - 1, calls is not None)
     assert (again.calls, again.cut) == (found.calls, found.cut)
+    assert not any((written.array(0) == 7.0).any() for written in material.spare), (
+        "what an earlier process wrote is gone"
+    )
