@@ -33,11 +33,11 @@ class Aiming:
             genome = self._built_for(cell, start, rng, strategy)
             if self._implied_cell(genome) == cell:
                 return genome
+            if cell in self._survey:
+                return self._varied(self._like(genome, cell, rng), cell, rng, strategy)
             genome = self._walk(cell, genome, rng, strategy)
             if self._implied_cell(genome) == cell:
                 return genome
-            if cell in self._survey:
-                return self._like(genome, cell, rng)
             start = self._genes.draw(rng, strategy) if attempt % 2 else self._genes.default()
         return None
 
@@ -158,6 +158,21 @@ class Aiming:
         near = sorted(self._survey[cell], key=differences)[:_FEW]
         return dict(near[int(rng.integers(len(near)))])
 
+    def _varied(self, genome: Genome, cell: Cell, rng: np.random.Generator, strategy: Strategy) -> Genome:
+        """`genome` a few changes further, none of which leaves the cell."""
+        for _ in range(_FEW):
+            trial = self._changed(genome, rng, strategy)
+            if self._implied_cell(trial) == cell:
+                genome = trial
+        return genome
+
+    def _changed(self, genome: Genome, rng: np.random.Generator, strategy: Strategy) -> Genome:
+        """`genome` with another value of one gene."""
+        names = list(self._genes.values)
+        key = names[int(rng.integers(len(names)))]
+        unlike = genome.get(key, self._genes.values[key][0])
+        return self._genes.tidy({**genome, key: self._genes.pick(key, rng, strategy, unlike=unlike)})
+
     def _walk(
         self, cell: Cell, genome: Genome, rng: np.random.Generator, strategy: Strategy, steps: int = 12
     ) -> Genome:
@@ -167,17 +182,10 @@ class Aiming:
             return sum(abs(a - b) for a, b in zip(self._implied_cell(one), cell, strict=True))
 
         here = distance(genome)
-        names = list(self._genes.values)
         for _ in range(steps):
             if here == 0:
                 break
-            key = names[int(rng.integers(len(names)))]
-            trial = self._genes.tidy(
-                {
-                    **genome,
-                    key: self._genes.pick(key, rng, strategy, unlike=genome.get(key, self._genes.values[key][0])),
-                }
-            )
+            trial = self._changed(genome, rng, strategy)
             there = distance(trial)
             if there <= here:
                 genome, here = trial, there
