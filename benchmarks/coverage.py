@@ -72,7 +72,7 @@ def _row(path: Path, target: Target, overrides: dict[str, Any], kernels: int) ->
             )  # fmt: skip
             rng = np.random.default_rng(0)
             for number in range(kernels):
-                source = space.render(space.sample(rng, Strategy()) if number else space.default(rng))
+                source = space.render(space.sample(rng, Strategy()) if number else space.default())
                 found = judge.verify(Candidate("cpp", source), ParameterSpace.parse(source).defaults())
                 statuses.append(
                     {"status": str(found.status), "reason": found.reason, "build_s": found.seconds.get("build")}
