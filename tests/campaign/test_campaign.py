@@ -162,9 +162,9 @@ def test_bench_measures_every_elite_again_and_stores_it(finished: tuple[str, Any
 
 def test_a_bench_of_the_top_measures_the_highest_claims(finished: tuple[str, Any, Recorder]) -> None:
     url, _, _ = finished
-    claims = {row["candidate"]: row["lower"] for row in elites("small-1", url)}
+    claims = {tuple(row["cell"]): row["lower"] for row in elites("small-1", url)}
     found = bench("small-1", url, top=1)
-    assert [claims[row["candidate"]] for row in found["rows"]] == [max(claims.values())]
+    assert [claims[tuple(row["cell"])] for row in found["rows"]] == [max(claims.values())]
 
 
 def test_an_existing_name_is_refused(finished: tuple[str, Any, Recorder], small_task: Path) -> None:

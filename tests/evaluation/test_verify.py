@@ -78,7 +78,7 @@ def test_who_counts_calls_does_not_know_which_are_looked_at(judge: Judge) -> Non
             batches.batch(batches.most, 1e-3)
 
 
-@pytest.mark.parametrize(("turns", "whole", "calls"), [(0, False, None), (3 * 10**8, False, 3), (10**7, True, None)])
+@pytest.mark.parametrize(("turns", "whole", "calls"), [(3 * 10**8, False, 3), (10**7, True, None)])
 def test_a_slow_kernel_takes_a_few_calls_in_places_of_their_own(
     judge: Judge, turns: int, whole: bool, calls: int | None
 ) -> None:
