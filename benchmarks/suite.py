@@ -39,13 +39,14 @@ CLASSES: Mapping[str, str] = {
     "reduction": "cross_entropy distillation_loss focal_loss factorization_machine batch_stats grad_norm "
     "greedy_argmax matvec",
     "gemm": "matmul",
+    "split_gemm": "matmul_split",
     "odd_gemm": "matmul_small_k matmul_tall matmul_small_batched linear_gelu int8_matmul int4_matmul moe_matmul "
     "kmeans_assign lstm_cell dlrm_interaction",
     "conv": "conv3x3 conv3x3_bn_relu",
     "attention": "attention decode_attention window_attention",
 }
 _TOP = 3
-_BENCHES = {"gemm": 3, "odd_gemm": 3, "conv": 3}
+_BENCHES = {"gemm": 3, "split_gemm": 3, "odd_gemm": 3, "conv": 3}
 _CLASS_OF = {task: name for name, tasks in CLASSES.items() for task in tasks.split()}
 _MEASURED = (
     *("cell", "candidate", "params", "claimed", "speedup_eager", "speedup_compiled", "speedup_best_baseline", "low"),
