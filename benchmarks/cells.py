@@ -61,7 +61,7 @@ class Bench:
         self.traced: Signature | None = trace_signature(self.graph, self.signature, target.l2_bytes)
         self.space = ScheduleSpace(
             [self.graph], l1_bytes=target.l1_bytes, l2_bytes=target.l2_bytes, vector_bytes=target.vector_bytes,
-            threads=target.threads,
+            threads=target.threads, matrix_parts=target.matrix_parts(task.tolerance.precision),
         )  # fmt: skip
 
     def draw(self, rng: np.random.Generator) -> Drawn:

@@ -69,6 +69,7 @@ def _row(path: Path, target: Target, overrides: dict[str, Any], kernels: int) ->
             space = ScheduleSpace(
                 list(setup.graphs.values()), l1_bytes=target.l1_bytes, l2_bytes=target.l2_bytes,
                 vector_bytes=target.vector_bytes, threads=target.threads,
+                matrix_parts=target.matrix_parts(task.tolerance.precision),
             )  # fmt: skip
             rng = np.random.default_rng(0)
             for number in range(kernels):

@@ -146,7 +146,7 @@ class Campaign:
     def _run(self, narrator: Narrator, stack: ExitStack) -> Result:
         clock = self._clock()
         target, judge, setup = self._setup(narrator, stack)
-        ground = Ground.of(setup, target, self.row.reachable)
+        ground = Ground.of(setup, target, self.row.task.tolerance.precision, self.row.reachable)
         cells = None if ground.reachable is None else sorted(ground.reachable)
         # A replay begins with what its campaign began with.
         if self.config.transfer and self.config.with_generator and ground.space is not None and self._replay is None:
@@ -258,7 +258,7 @@ class Campaign:
         Raises:
             UsageError: the campaign was never set up.
         """
-        ground = Ground.of(setup, target, self.row.reachable)
+        ground = Ground.of(setup, target, self.row.task.tolerance.precision, self.row.reachable)
         self.config = self.config.model_copy(update={"models": (), "emitters": MODEL_EMITTERS})
         with ExitStack() as stack:
             loop = self._loop(judge, target, setup, ground, narrator, Clock(None, None), stack)

@@ -37,13 +37,14 @@ class Ground:
     reachable: frozenset[Cell] | None
 
     @classmethod
-    def of(cls, setup: Setup, target: Target, reachable: Iterable[Cell] | None = None) -> Ground:
-        """`reachable` as it was found before; it takes seconds to find, once per process."""
+    def of(cls, setup: Setup, target: Target, precision: str, reachable: Iterable[Cell] | None = None) -> Ground:
+        """`reachable` as it was found before; it takes seconds to find, once per process. `precision`: the task's."""
         if not setup.graphs:
             return cls(None, None)
         space = _space(
-            json.dumps(setup.to_json()["graphs"]), target.l1_bytes, target.l2_bytes, target.vector_bytes, target.threads
-        )
+            json.dumps(setup.to_json()["graphs"]), target.l1_bytes, target.l2_bytes, target.vector_bytes,
+            target.threads, target.matrix_parts(precision),
+        )  # fmt: skip
         return cls(space, space.reachable() if reachable is None else frozenset(reachable))
 
     def first_kernels(self, meta_prompt: str) -> list[Candidate]:
@@ -56,13 +57,16 @@ class Ground:
 
 
 @functools.lru_cache(maxsize=4)
-def _space(graphs: str, l1_bytes: int, l2_bytes: int, vector_bytes: int, threads: int) -> ScheduleSpace:
+def _space(
+    graphs: str, l1_bytes: int, l2_bytes: int, vector_bytes: int, threads: int, matrix_parts: int
+) -> ScheduleSpace:
     from evoforge.lowering.ir import from_json
     from evoforge.lowering.space import ScheduleSpace
 
     return ScheduleSpace(
         [from_json(graph) for graph in json.loads(graphs).values()],
         l1_bytes=l1_bytes, l2_bytes=l2_bytes, vector_bytes=vector_bytes, threads=threads,
+        matrix_parts=matrix_parts,
     )  # fmt: skip
 
 
@@ -95,7 +99,7 @@ def prepare(
         _show_first(judge, setup, target, config, narrator)
         judge.start_compiling()
         _admit(judge, row, narrator)
-        Ground.of(setup, target)  # kept for later: torch.compile leaves a core free
+        Ground.of(setup, target, row.task.tolerance.precision)  # kept for later: torch.compile leaves a core free
         if not target.ceilings:
             build_probe(target)
     narrator.tell("phase", text="waiting for torch.compile")
@@ -113,7 +117,7 @@ def prepare(
 
 def _show_first(judge: Judge, setup: Setup, target: Target, config: CampaignConfig, narrator: Narrator) -> None:
     """Judges the plain schedule against eager only, so that a person sees within seconds that it works."""
-    ground = Ground.of(setup, target, reachable=())
+    ground = Ground.of(setup, target, judge.task.tolerance.precision, reachable=())
     if ground.space is None:
         return
     narrator.tell("phase", text="first kernel")

@@ -168,7 +168,9 @@ def bounded(setup: Setup, judge: Judge, target: Target) -> Setup:
     from evoforge.lowering.cost import flops
 
     bounds = {
-        name: bound_ms(signature, flops(setup.graphs[name]) if name in setup.graphs else {}, target)
+        name: bound_ms(
+            signature, flops(setup.graphs[name]) if name in setup.graphs else {}, target, judge.task.tolerance.precision
+        )
         for name, signature in setup.signatures.items()
     }
     judge.set_bounds(bounds)

@@ -53,3 +53,11 @@ class Target:
     def vector_bytes(self) -> int:
         """Widest vector register of the target's ISA."""
         return int(self.fingerprint.get("vector_bytes", 32))
+
+    def matrix_parts(self, precision: str) -> int:
+        """Of how many brain floats a float is made for the matrix unit: 3 hold a float32; 0 where there is no unit.
+
+        Args:
+            precision: a task's policy: ieee, split or tf32.
+        """
+        return (3 if precision == "ieee" else 2) if self.fingerprint.get("matrix") else 0

@@ -17,19 +17,23 @@ __all__ = ["bound_ms"]
 _MIXES = {"read": 0.0, "2:1": 1 / 3, "copy": 0.5, "stream": 0.5, "2:2": 0.5, "write": 1.0}
 """Measured traffic mix → written share of its bytes."""
 
-_PEAK_OVER_F32 = {"f16": 16.0, "bf16": 16.0}
+_MATRIX_PEAK = 16.0
 """Matrix units do sixteen times the single-precision rate; a bound must allow for them."""
+_SHORT = ("f16", "bf16", "i8", "u8", "bool")
+_LONG = ("f32", "f64")
 
 
-def bound_ms(signature: Signature, flops: Mapping[str, float], target: Target) -> float | None:
+def bound_ms(signature: Signature, flops: Mapping[str, float], target: Target, precision: str = "ieee") -> float | None:
     """Lower bound of one warm call in milliseconds; None where no ceilings were measured.
 
     Args:
         flops: floating-point operations by dtype; integer ones are not counted.
+        precision: the task's policy, which says how many short products make one of floats on a matrix unit.
     """
     if not target.ceilings:
         return None
-    return max(_memory_s(signature, target), _arithmetic_s(flops, target)) * 1000.0
+    seconds = max(_memory_s(signature, target), _arithmetic_s(flops, target, _f32_peak(signature, target, precision)))
+    return seconds * 1000.0
 
 
 def _memory_s(signature: Signature, target: Target) -> float:
@@ -80,12 +84,25 @@ def _rate(ceilings: Mapping[str, float], level: str, written_share: float) -> fl
     return max((rate for share, rate in known if below <= share <= above), default=0.0)
 
 
-def _arithmetic_s(flops: Mapping[str, float], target: Target) -> float:
+def _f32_peak(signature: Signature, target: Target, precision: str) -> float:
+    """FLOP/s of products of floats: on a matrix unit six short products make one, three under `split` or where one
+    operand is short itself, and one where both are."""
+    peak = target.ceilings.get("flops/f32", 0.0)
+    if not target.matrix_parts(precision):
+        return peak
+    dtypes = {spec.dtype for spec in (*signature.inputs, *signature.constants)}
+    short = not dtypes.isdisjoint(_SHORT)
+    if precision == "tf32" or (short and dtypes.isdisjoint(_LONG)):
+        return peak * _MATRIX_PEAK
+    return peak * _MATRIX_PEAK / (3 if short or precision == "split" else 6)
+
+
+def _arithmetic_s(flops: Mapping[str, float], target: Target, f32_peak: float) -> float:
     seconds = 0.0
     for dtype, count in flops.items():
-        peak = target.ceilings.get(f"flops/{dtype}")
-        if peak is None and dtype in _PEAK_OVER_F32:
-            peak = target.ceilings.get("flops/f32", 0.0) * _PEAK_OVER_F32[dtype]
+        peak = f32_peak if dtype == "f32" else target.ceilings.get(f"flops/{dtype}")
+        if peak is None and dtype in ("f16", "bf16"):
+            peak = target.ceilings.get("flops/f32", 0.0) * _MATRIX_PEAK
         if peak:
             seconds += count / peak
     return seconds

@@ -216,6 +216,7 @@ def _fingerprint(threads: int, isa: str) -> dict[str, object]:
         "compiler": compiler,
         "torch": metadata.version("torch"),
         "protocol": PROTOCOL_VERSION,
+        **({"matrix": "amx_bf16"} if isa == "native" and {"amx_tile", "amx_bf16"} <= flags else {}),
     }
 
 

@@ -45,3 +45,4 @@ __attribute__((visibility("default"))) int evo_run(const evo_call* call);
 #define EVO_OUT(type, i) ((type*)call->out[i].data)
 
 #include "evoforge_vec.h"
+#include "evoforge_matrix.h"

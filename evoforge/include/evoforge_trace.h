@@ -15,6 +15,7 @@ void evo_trace_prefetch(const void* p);
 void evo_trace_gather(const void* p, int64_t bytes);
 }
 
+#define EVO_TRACED 1
 #define EVO_TRACE static inline __attribute__((always_inline, unused))
 
 // One bit per element that takes part; a contiguous mask is one access, others go one by one.

@@ -40,6 +40,7 @@ class Kernel:
     plan: Plan
     schedule: Schedule
     names: Names
+    matrix_parts: int = 0
     parameters: dict[str, Declared] = field(default_factory=dict)
     requires: list[str] = field(default_factory=list)
     pieces: list[dict[str, str]] = field(default_factory=list)
@@ -75,14 +76,14 @@ class Kernel:
 
 
 def print_kernel(
-    domain: Domain, plan: Plan, schedule: Schedule, title: str, notes: list[str], lanes: int
+    domain: Domain, plan: Plan, schedule: Schedule, title: str, notes: list[str], lanes: int, matrix_parts: int = 0
 ) -> tuple[str, Kernel]:
     """The source of one schedule, and what was declared in it.
 
     `lanes` is the number of floats in a vector of the target, which bounds parameters; the source
-    itself adapts to the instruction set.
+    itself adapts to the instruction set. `matrix_parts`: see `ScheduleSpace`.
     """
-    kernel = Kernel(domain, plan, schedule, Names(domain))
+    kernel = Kernel(domain, plan, schedule, Names(domain), matrix_parts)
     _pointers(kernel)
     done = 0
     while done < len(plan.nests):

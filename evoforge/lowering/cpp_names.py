@@ -19,7 +19,7 @@ _RESERVED = {
     "call", "evo", "whole", "aligned", "pieces", "row", "rows", "col", "cols", "min", "max", "chunk", "tile", "panel",
     "block", "line", "lines", "step", "steps", "batch", "batches", "group", "groups", "part", "parts", "slab", "slabs",
     "plane", "planes", "volume", "volumes", "before", "so_far", "r", "band", "tiles", "first", "last", "depth", "end",
-    "before_it", "total", "vector", "row_block", "batch_block", "group_block", "lower", "upper", "turn",
+    "before_it", "total", "unit", "vector", "row_block", "batch_block", "group_block", "lower", "upper", "turn",
 }  # fmt: skip
 
 

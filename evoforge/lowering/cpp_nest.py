@@ -6,6 +6,7 @@ from evoforge.lowering.cpp_body import in_brackets
 from evoforge.lowering.cpp_chunks import print_chunks
 from evoforge.lowering.cpp_columns import print_columns
 from evoforge.lowering.cpp_expr import CTYPES, computed
+from evoforge.lowering.cpp_matrix import print_matrix
 from evoforge.lowering.cpp_scan import print_scan
 from evoforge.lowering.cpp_sweep import SweepPrinter, powers
 from evoforge.lowering.cpp_tiles import print_tiles
@@ -21,7 +22,8 @@ class NestPrinter(SweepPrinter):
         if self.nest.scans:
             print_scan(self)
         elif self.nest.contraction is not None and self.vector:
-            print_tiles(self)
+            if not print_matrix(self):
+                print_tiles(self)
         elif self.nest.columns and self.nest.reduces:
             print_columns(self)
         elif self.nest.chunked:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from evoforge.lowering.cpp_body import in_brackets
 from evoforge.lowering.cpp_expr import Context, Value, can_vectorise, print_expr
 from evoforge.lowering.cpp_layout import Loop
-from evoforge.lowering.domain import Node
+from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.index import names as axes_of
 from evoforge.lowering.ir import Expr, loads
 from evoforge.lowering.stages import CHEAP, operations
@@ -25,6 +25,7 @@ __all__ = ["WIDTH", "Packing"]
 
 _LONG = 512
 """Sums longer than this are cut."""
+_SMALLEST = 16  # rows of a tile of the matrix unit
 WIDTH = "(TILE_VECTORS * evo::lanes)"
 """Columns of a panel."""
 
@@ -55,8 +56,10 @@ class Packing:
             self.narrows.setdefault(product.narrow, (product.node, ""))
             self.wides.setdefault(product.wide, (product.node, ""))
         made = [*self.narrows, *(node.body for node in self.needed(self.narrows))]
-        if not printer.chained and self.packed != "deep" and sum(map(operations, made)) > CHEAP:
+        if not printer.chained and self.packed not in ("deep", "matrix") and sum(map(operations, made)) > CHEAP:
             self.packed = "both"  # what takes so much to make is not made again for every panel
+        if self.packed == "matrix" and (self.block.extent < _SMALLEST or not printer.kernel.matrix_parts):
+            self.packed = "both"
         if self.packed == "whole" and any(set(o.group) & axes_of(expr) for o in self.outer for expr in self.wides):
             self.packed = "pack"  # there are many wide operands, and each is used for its own rows
         if self.packed not in ("block", "whole") and not printer.chained:
@@ -142,13 +145,14 @@ class Packing:
         p.w("")
         self.left_outer = outer
 
-    def left(self, outer: Sequence[Loop]) -> str:
-        """Where the packed rows of a block start."""
+    def left(self, outer: Sequence[Loop], steps: str = "") -> str:
+        """Where the packed rows of a block start, of which each takes `steps` elements."""
+        steps = steps or self.steps
         text = ""
         for loop in outer:
             text = f"{loop.var}" if not text else f"({text} * {loop.size} + {loop.var})"
         blocks = f"(({self.block.size} + TILE_ROWS - 1) / TILE_ROWS)"
-        return f"({text} * {blocks} + tile / TILE_ROWS) * TILE_ROWS * {self.steps}" if text else f"tile * {self.steps}"
+        return f"({text} * {blocks} + tile / TILE_ROWS) * TILE_ROWS * {steps}" if text else f"tile * {steps}"
 
     def pack_wide(self) -> None:
         self.panels(self.real(self.found.products[0].node.reduction), self.steps)
@@ -171,30 +175,42 @@ class Packing:
         with p.loops([*self.reduction_heads(start, end), *self.vector_heads()]):
             self.position()
             ctx = self.context([*self.outer, *self.inner, self.lane], True)
-            for (_, name), value in zip(self.wides.values(), self.values(self.wides, ctx), strict=True):
-                p.w(f"evo::store({name} + {where} * {WIDTH} + u * evo::lanes, {value.text}, evo::all);")
+            for (expr, (_, name)), value in zip(self.wides.items(), self.values(self.wides, ctx), strict=True):
+                self.put_vector(expr, name, where, value.text)
+
+    def put_vector(self, expr: Expr, name: str, where: str, text: str) -> None:
+        """Prints how a vector of a wide operand gets to its place in the panel `name`."""
+        self.p.w(f"evo::store({name} + {where} * {WIDTH} + u * evo::lanes, {text}, evo::all);")
+
+    def square(self, expr: Expr, name: str, where: str, count: str) -> str:
+        """The start of a call that takes vectors along the sum, and puts `count` rows across them into the panel."""
+        return f"evo::transpose({name} + {where} * {WIDTH} + u * evo::lanes, {WIDTH}, {count}, n"
 
     def read_along_the_sum(self) -> bool:
         """Whether memory of the wide operands runs along the sum and not along the lanes."""
-        fast, lane, found = self.inner[-1].group[-1] if self.inner else "", self.lane.group[-1], False
+        fast, lane = self.inner[-1].group[-1] if self.inner else "", self.lane.group[-1]
         if not fast or self.p.position(self.found.products[0].node).step(fast) != 1:
             return False
-        maps = self.needed(self.wides)
+        accesses = self.read_for_vectors(self.wides, fast)
+        if accesses is None or any(a.step(fast) not in (0, 1) or a.step(lane) == 1 for a in accesses):
+            return False
+        return any(access.step(fast) == 1 for access in accesses)
+
+    def read_for_vectors(self, exprs: dict[Expr, tuple[Node, str]], lane: str) -> list[Access] | None:
+        """What is read to make operands in vectors along `lane`; None if they cannot be, or if it is guarded."""
+        maps = self.needed(exprs)
         inside = {tensor for node in maps for tensor in node.outputs}
-        read = [*((expr, node) for expr, (node, _) in self.wides.items()), *((node.body, node) for node in maps)]
-        for expr, node in read:
-            if not can_vectorise(expr, fast, node, self.p.domain.tensors):
-                return False
+        found = []
+        for expr, node in [*((expr, node) for expr, (node, _) in exprs.items()), *((node.body, node) for node in maps)]:
+            if not can_vectorise(expr, lane, node, self.p.domain.tensors):
+                return None
             for load in loads(expr):
                 if load.tensor in inside:
                     continue
                 access = node.accesses[load]
                 if load.guards or access.terms is None or self.one.reads.get(load.tensor, "memory") != "memory":
-                    return False
-                along, across = access.step(fast) or 0, access.step(lane) or 0
-                if along not in (0, 1) or across == 1:
-                    return False
-                found = found or along == 1
+                    return None
+                found.append(access)
         return found
 
     def transpose_into_panels(self, where: str, start: str, end: str) -> None:
@@ -206,9 +222,8 @@ class Packing:
             ctx = self.context([*self.outer, *self.inner, replace(self.lane, var="(at + i)")], True)
             ctx.lane, ctx.lane_text = fast.group[-1], fast.var
             for expr, (node, name) in self.wides.items():
-                place = f"{name} + {where} * {WIDTH} + u * evo::lanes"
-                square = f"{place}, {WIDTH}, evo::part({stop} - {fast.var}, false), n"
-                with p.braces(f"evo::transpose({square}, [&](int64_t i, int64_t n)", "});"):
+                square = self.square(expr, name, where, f"evo::part({stop} - {fast.var}, false)")
+                with p.braces(f"{square}, [&](int64_t i, int64_t n)", "});"):
                     p.w(f"return {self.values({expr: (node, name)}, ctx)[0].text};")
 
     def vector_heads(self) -> list[str]:

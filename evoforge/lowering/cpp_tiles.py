@@ -22,14 +22,16 @@ from evoforge.lowering.ir import Guard, Load
 if TYPE_CHECKING:
     from evoforge.lowering.cpp_sweep import SweepPrinter
 
-__all__ = ["print_tiles"]
+__all__ = ["BANDS", "Tiles", "print_tiles"]
+
+BANDS = "for (int64_t band = 0; band < BANDS; ++band)"
 
 
 def print_tiles(printer: SweepPrinter) -> None:
-    _Tiles(printer).run()
+    Tiles(printer).run()
 
 
-class _Tiles(Packing):
+class Tiles(Packing):
     def run(self) -> None:
         p = self.p
         self.parameters()
@@ -40,13 +42,7 @@ class _Tiles(Packing):
         if packs_narrow:
             self.pack_narrow()
         heads = p.row_heads([loop for loop in self.outer if loop not in self.joined])
-        if self.joined:
-            self.across, self.vectors = p.names.fresh("across"), p.names.fresh("vectors")
-            across = f"const int64_t {self.across} = ({self.lane.size} + evo::lanes - 1) / evo::lanes"
-            p.w(f"{across}, {self.vectors} = {' * '.join(loop.size for loop in self.joined)} * {self.across};")
-            heads.append(f"for (int64_t panel = 0; panel < {self.vectors}; panel += TILE_VECTORS)")
-        else:
-            heads.append(f"for (int64_t col = 0; col < {p.end(self.lane)}; col += {WIDTH[1:-1]})")
+        heads.append(self.panel_head())
         if p.chained:
             with p.loops(heads):
                 if packs_wide:
@@ -54,15 +50,13 @@ class _Tiles(Packing):
                 with p.loops([f"for (int64_t tile = {self.first}; tile < {self.last}; tile += TILE_ROWS)"]):
                     self.tile(packs_narrow, packs_wide)
             return
-        tiles = f"(({self.block.size} + TILE_ROWS - 1) / TILE_ROWS)"
         if packs_wide:
-            heads.append("for (int64_t band = 0; band < BANDS; ++band)")
+            heads.append(BANDS)
             p.pragma(len(heads))
             with p.loops(heads):
                 if self.packed != "deep":
                     self.pack_wide()
-                p.w(f"const int64_t first = {tiles} * band / BANDS * TILE_ROWS;")
-                p.w(f"const int64_t last = evo::min({tiles} * (band + 1) / BANDS * TILE_ROWS, {self.block.size});")
+                self.band()
                 if self.packed == "deep":
                     self.pieces()
                     return
@@ -73,6 +67,22 @@ class _Tiles(Packing):
             p.pragma(len(heads))
             with p.loops(heads):
                 self.tile(packs_narrow, packs_wide)
+
+    def panel_head(self) -> str:
+        """The loop over panels: of vectors of all joined loops, or of columns."""
+        p = self.p
+        if not self.joined:
+            return f"for (int64_t col = 0; col < {p.end(self.lane)}; col += {WIDTH[1:-1]})"
+        self.across, self.vectors = p.names.fresh("across"), p.names.fresh("vectors")
+        across = f"const int64_t {self.across} = ({self.lane.size} + evo::lanes - 1) / evo::lanes"
+        p.w(f"{across}, {self.vectors} = {' * '.join(loop.size for loop in self.joined)} * {self.across};")
+        return f"for (int64_t panel = 0; panel < {self.vectors}; panel += TILE_VECTORS)"
+
+    def band(self) -> None:
+        """The rows of one of BANDS."""
+        tiles = f"(({self.block.size} + TILE_ROWS - 1) / TILE_ROWS)"
+        self.p.w(f"const int64_t first = {tiles} * band / BANDS * TILE_ROWS;")
+        self.p.w(f"const int64_t last = evo::min({tiles} * (band + 1) / BANDS * TILE_ROWS, {self.block.size});")
 
     def run_whole(self) -> None:
         """All panels first, for all threads; then block after block of rows, each with every panel."""
@@ -136,10 +146,13 @@ class _Tiles(Packing):
         if self.p.chained:
             kernel.require("TILE_ROWS <= CHAIN_ROWS")
         elif self.packed not in ("block", "whole"):
-            tasks = -(-vectors_in_all // best[1])
-            tasks *= prod(loop.extent for loop in self.outer if loop not in self.joined)
-            least = next((b for b in (1, 2, 4) if tasks * b >= 4 * self.p.kernel.plan.threads), 8)
-            kernel.parameter("BANDS", (1, 2, 4, 8), least)
+            self.bands(-(-vectors_in_all // best[1]))
+
+    def bands(self, panels: int) -> None:
+        """How many tasks a panel is, so that threads have enough of them."""
+        tasks = panels * prod(loop.extent for loop in self.outer if loop not in self.joined)
+        least = next((b for b in (1, 2, 4) if tasks * b >= 4 * self.p.kernel.plan.threads), 8)
+        self.p.kernel.parameter("BANDS", (1, 2, 4, 8), least)
 
     def pieces(self) -> None:
         """The sum piece by piece: a panel holds DEPTH steps, and every tile's totals wait in memory."""

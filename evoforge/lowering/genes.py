@@ -21,7 +21,8 @@ Genome = dict[str, Any]
 
 _LIKELY = {
     "vector": (0.85, 0.15), "unroll": (0.4, 0.6), "tile": (0.5, 0.25, 0.15, 0.1), "rows": (0.75, 0.25),
-    "omp": (0.85, 0.15), "reduction": (0.85, 0.15), "contract": (0.08, 0.12, 0.2, 0.25, 0.15, 0.2), "math": (0.5, 0.5),
+    "omp": (0.85, 0.15), "reduction": (0.85, 0.15), "math": (0.5, 0.5),
+    "contract": (0.08, 0.12, 0.2, 0.25, 0.15, 0.2, 0.4),
     "prefetch": (0.35, 0.2, 0.25, 0.2), "during": (0.3, 0.35, 0.35), "stream": (0.45, 0.55),
     "placement": (0.45, 0.35, 0.2), "split": (0.8, 0.2), "chain": (0.3, 0.7), "rewrite": (0.6, 0.4),
 }  # fmt: skip
@@ -35,10 +36,11 @@ class Genes:
     Args:
         domain: of the graph without rewrites.
         rewrites: names of the rewrites that its graph allows.
+        matrix: whether the target has a matrix unit.
     """
 
-    def __init__(self, domain: Domain, rewrites: Sequence[str], threads: int) -> None:
-        self._domain = domain
+    def __init__(self, domain: Domain, rewrites: Sequence[str], threads: int, matrix: bool = False) -> None:
+        self._domain, self._matrix = domain, matrix
         self.values = self._find(rewrites, threads)
         """Gene → values, the plain one first; the same for every genome of a task."""
 
@@ -56,7 +58,9 @@ class Genes:
         plan = make_plan(domain, Schedule(), threads)
         for nest in plan.nests:
             if find_contraction(domain, nest) is not None:
-                found[f"contract:{nest.passes[0].reduces[0].name}"] = CHOICES["contract"]
+                found[f"contract:{nest.passes[0].reduces[0].name}"] = CHOICES["contract"][
+                    : None if self._matrix else -1
+                ]
         found |= self._streams()
         self._regions = regions(domain, plan.kept)
         for number, nodes in enumerate(self._regions):
@@ -106,13 +110,16 @@ class Genes:
         return self.tidy({"unroll": "many", "rewrite:winograd": "on", **genome, **kept})
 
     def textbook(self) -> list[Genome]:
-        """What a practitioner tries first: the default, results past the caches, and rows kept and fetched ahead."""
+        """What a practitioner tries first: the default, the matrix unit where there is one, results past the caches,
+        and rows kept and fetched ahead."""
         plain = self.default()
+        apart = {key: value for key, value in plain.items() if gene_name(key) != "chain"}
+        matrix = {**apart, **dict.fromkeys(self.keys("contract"), "matrix")}  # void without a unit
         streamed = {**plain, **dict.fromkeys(self.keys("stream"), "stream")}
         kept = {key: "row" for key in self.keys("placement") if "row" in self.values[key] and key not in plain}
         rows = {**streamed, **kept, "prefetch": "spread", "math": "reciprocal"}
         rewritten = {**plain, **dict.fromkeys(self.keys("rewrite"), "on")}
-        return [self.tidy(genome) for genome in (plain, streamed, rows, rewritten)]
+        return [self.tidy(genome) for genome in (plain, matrix, streamed, rows, rewritten)]
 
     def draw(self, rng: np.random.Generator, strategy: Strategy) -> Genome:
         """A random genome."""
@@ -129,7 +136,7 @@ class Genes:
 
     def _weights(self, key: str, strategy: Strategy) -> np.ndarray[Any, np.dtype[np.float64]]:
         gene, values = gene_name(key), self.values[key]
-        likely = dict(zip(CHOICES[gene], _LIKELY[gene], strict=True))
+        likely = dict(zip(CHOICES[gene], _LIKELY[gene], strict=True))  # of values that this target lacks, too
         weights = np.array([likely[v] * strategy.priors.get(f"{gene}={v}", 1.0) for v in values])
         return weights if weights.sum() > 0 else np.ones(len(values))
 

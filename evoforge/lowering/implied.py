@@ -23,8 +23,11 @@ from evoforge.lowering.walked import Place, Walk, walk
 __all__ = ["Machine", "implied_cell"]
 
 _FIELDS = {"welford": 3, "maxsum": 2, "argmax": 2, "argmin": 2}
-_BYTES = {"float": 4, "double": 8, "bool": 1} | {f"{u}int{n}_t": n // 8 for n in (8, 16, 32, 64) for u in ("", "u")}
+_BYTES = {"float": 4, "double": 8, "bool": 1, "evo::bf16": 2} | {
+    f"{u}int{n}_t": n // 8 for n in (8, 16, 32, 64) for u in ("", "u")
+}
 _TYPE = re.compile(r"evo::(\w+)<(.+)>$")
+_TILE = re.compile(r" *evo::vec (\w+_tile)\[TILE_ROWS\]\[TILE_VECTORS\] = {}")  # sums of pieces: on the stack
 _REGISTER_FILE = 512
 _TENSOR_SHARE = 0.2
 _REREAD = 1.1
@@ -63,6 +66,10 @@ def _walked(kernel: Kernel, params: Params, machine: Machine, signature: Signatu
         itemsize = _itemsize(piece["type"], machine.lanes)
         count = scope.number(piece["count"]) or 0
         places[piece["name"]] = Place(piece["name"], itemsize, int(count) * itemsize, True)
+    tile = params.get("TILE_ROWS", 0) * params.get("TILE_VECTORS", 0) * 4 * machine.lanes
+    for line in kernel.body:
+        if found := _TILE.match(line):
+            places[found.group(1)] = Place(found.group(1), 4 * machine.lanes, tile, True)
     lets = [*kernel.names.definitions(), *(f"{name} = {condition}" for condition, name in kernel.flags.items())]
     return walk(kernel.body, scope, places, lets)
 

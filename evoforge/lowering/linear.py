@@ -80,6 +80,7 @@ class Scope:
         self._sizes = sizes
         self.names: dict[str, Values] = {name: _constant(value, value or 1) for name, value in params.items()} | {
             "evo_lanes": _constant(lanes),
+            "evo_deep": _constant(32),
             "call_threads": _constant(1),
             "true": _constant(1),
         }

@@ -15,18 +15,25 @@ from functools import lru_cache
 __all__ = ["Access", "Let", "Loop", "arguments", "parsed", "read_body"]
 
 _LOOP = re.compile(r"for \(int64_t (\w+) = (.+); \w+ (?:<|>=) (.+); (.+)\)(?: \{)?$")
-_LET = re.compile(r"(const int64_t|(?:const )?(?:float|double|u?int\d+_t)\*) (\w+) = (.+);$")
+_LET = re.compile(r"(const int64_t|(?:const )?(?:float|double|u?int\d+_t|evo::bf16)\*) (\w+) = (.+);$")
 _CALL = re.compile(r"evo::(load|load_quotients|gather|store|stream|prefetch)\((\w+)\b(?: \+ )?")
 _SUBSCRIPT = re.compile(r"(?<![\w:])(\w+)\[")
+_TILE = re.compile(r"(?:^evo::vec )?\b(\w+_tile)\[(?:r|TILE_ROWS)\]\[(?:u|TILE_VECTORS)\](?: = )?")
 _VECTOR = re.compile(r"evo::(?!min\b|max\b)\w+\(|^(?:const )?evo::vec\b")
-_TRANSPOSE = re.compile(r"evo::transpose\((\w+) \+ (.+), \[&\]\(int64_t i, int64_t n\) \{$")
+_GATHERED = re.compile(r"evo::(transpose|put_\w+)\((\w+)(?: \+ )?(.*), \[&\]\(int64_t i, int64_t n\) \{$")
+_PACKED = re.compile(r"evo::(put_step|put_right)\((\w+), ")
+_MATRIX = re.compile(r"evo::multiply\(")
+_PARTS = re.compile(r"k \* (\d+) ")
 _COMPARED = re.compile(r" (?:\?|:|[<>=!]=|[<>]|&&|\|\|) ")
+_TILE_INDEX = "r * TILE_VECTORS + u"  # into a tile of vectors on the stack
+_SOMEWHERE = "somewhere"  # a name that nothing has: an address that is not known
+_TILES = 4  # sums that the matrix unit adds to at a time
 _COLLAPSE = re.compile(r"collapse\((\d+)\)")
 
 
 @dataclass(frozen=True)
 class Access:
-    """One access per trip: `kind` is load, store, stream or prefetch; `wide`: a vector of elements."""
+    """One access per trip: `kind` is load, store, stream or prefetch; `wide`: `vectors` of elements."""
 
     pointer: str
     index: str
@@ -34,6 +41,7 @@ class Access:
     wide: bool
     gathers: bool = False
     condition: str = ""
+    vectors: int = 1
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,8 @@ class Loop:
     """``for (var = start; var < end; var += step)``.
 
     `unrolled` by a pragma; `collapsed` loops are one to OpenMP; `pushes` on accumulators, others `masked`; `vector`:
-    its own statements call for vectors, for which the facts take every function of ours.
+    its own statements call for vectors, for which the facts take every function of ours. `called`: it is inside a
+    function of ours, where the facts do not see how often it trips.
     """
 
     var: str
@@ -62,6 +71,7 @@ class Loop:
     vector: bool = False
     pushes: int = 0
     masked: int = 0
+    called: bool = False
     body: list[Loop | Access | Let] = field(default_factory=list)
 
     def loops(self) -> Iterator[Loop]:
@@ -85,8 +95,10 @@ def read_body(lines: Sequence[str]) -> Loop:
         depth = len(line) - len(text)
         while depth <= open_loops[-1][0]:
             open_loops.pop()
-        head, square = _head(text), _TRANSPOSE.match(text)
-        loop = Loop(*head, unrolled, collapsed) if head is not None else _square(square) if square is not None else None
+        head, square = _head(text), _GATHERED.match(text)
+        loop = (
+            Loop(*head, unrolled, collapsed) if head is not None else _gathered(square) if square is not None else None
+        )
         if loop is not None:
             unrolled, collapsed = False, 1
             open_loops[-1][1].vector |= square is not None
@@ -97,6 +109,8 @@ def read_body(lines: Sequence[str]) -> Loop:
             if ".push(" in text:
                 open_loops[-1][1].masked += text.endswith(", n);")
                 open_loops[-1][1].pushes += not text.endswith(", n);")
+            if _MATRIX.match(text):
+                open_loops[-1][1].pushes += _TILES
             open_loops[-1][1].vector |= _VECTOR.search(text) is not None
     return root
 
@@ -123,16 +137,39 @@ def _statement(text: str) -> tuple[Access | Let | Loop, ...]:
     return tuple(_accesses(text))
 
 
-def _square(found: re.Match[str]) -> Loop:
-    """A square of vectors that is transposed: what its body loads is one vector of `lanes`, as many are stored."""
-    place, width, *_ = _split(found.group(2))
-    return Loop("i", "0", "evo::lanes", "1", unrolled=True, body=[
-        Access(found.group(1), f"{place} + i * {width}", "store", True)
-    ])  # fmt: skip
+def _gathered(found: re.Match[str]) -> Loop:
+    """Vectors that a lambda loads one by one, as it is called; where they are stored together."""
+    name, pointer, given = found.groups()
+    index, *rest = _split(given)
+    if name == "transpose":  # a square of vectors
+        stored = [Access(pointer, f"{index} + i * {rest[0]}", "store", True)]
+        return Loop("i", "0", "evo::lanes", "1", unrolled=True, called=True, body=[*stored])
+    if name == "put_right":
+        return Loop(
+            "i", "0", "evo::lanes", "1", unrolled=True, called=True, body=[Access(pointer, _SOMEWHERE, "store", True)]
+        )
+    parts, rows = int(rest[0]), rest[1]
+    step, times = ("evo::lanes", "1") if name == "put_left" else ("1", "evo::lanes")
+    places = [f"{index} + {part} * {rows} * evo::deep + i * {times}" for part in range(parts)]
+    stored = [Access(pointer, place, "store", True) for place in places]
+    return Loop("i", "0", "evo::deep", step, unrolled=True, called=True, body=[*stored])
+
+
+def _multiplied(text: str) -> Iterator[Access]:
+    """Tiles of two operands, each `_TILES` vectors of brain floats for every eight steps and part."""
+    for place in arguments(text)[1:]:
+        pointer, _, index = place.partition(" + ")
+        parts = _PARTS.search(index)
+        yield Access(pointer, index, "load", True, vectors=64 * int(parts.group(1) if parts else 1))
 
 
 def _accesses(text: str) -> Iterator[Access]:
+    if _MATRIX.match(text):
+        yield from _multiplied(text)
+        return
     stored: list[Access] = []
+    if found := _PACKED.match(text):
+        stored.append(Access(found.group(2), _SOMEWHERE, "store", found.group(1) == "put_right"))
     for found in _CALL.finditer(text):
         name, pointer = found.groups()
         given = _split(text[found.end() : _closing(text, found.end())])
@@ -146,6 +183,12 @@ def _accesses(text: str) -> Iterator[Access]:
             stored.append(access)
         else:
             yield access
+    for found in _TILE.finditer(text):  # what is added to it counts as loaded: no instrumented run sees that store
+        if found.group(0).endswith("= "):
+            stored.append(Access(found.group(1), _TILE_INDEX, "store", True))
+        else:
+            yield Access(found.group(1), _TILE_INDEX, "load", True)
+    text = _TILE.sub("", text)
     for found in _SUBSCRIPT.finditer(text):
         end = _closing(text, found.end())
         writes = found.start() == 0 and text[end + 1 : end + 4] == " = "

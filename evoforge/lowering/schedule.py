@@ -10,10 +10,11 @@ declared in the rendered source and tuned there.
     rows          one | block           rows per task (parameter ROW_BLOCK)
     omp           static | dynamic      distribution of tasks to threads
     reduction     direct | chunks       whole rows, or chunks in parallel that are combined (CHUNK)
-    contract:S    rows | block | pack | both | deep | whole
+    contract:S    rows | block | pack | both | deep | whole | matrix
                   sums of products of stage S: one output at a time, or register blocks, with the
                   wide operand, or both, packed; or packed a piece of the sum at a time; or the wide
-                  operand packed whole, and every block of rows run over all of it
+                  operand packed whole, and every block of rows run over all of it; or both packed as
+                  brain floats for the matrix unit, where the target has one
                   (TILE_ROWS, TILE_VECTORS, DEPTH, BANDS)
     math          exact | reciprocal    x / row value, or x · (1 / row value)
     prefetch      none | ahead | next | spread
@@ -44,7 +45,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "rows": ("one", "block"),
     "omp": ("static", "dynamic"),
     "reduction": ("direct", "chunks"),
-    "contract": ("rows", "block", "pack", "both", "deep", "whole"),
+    "contract": ("rows", "block", "pack", "both", "deep", "whole", "matrix"),
     "math": ("exact", "reciprocal"),
     "prefetch": ("none", "ahead", "next", "spread"),
     "during": ("first", "middle", "last"),

@@ -41,17 +41,25 @@ class ScheduleSpace:
         l1_bytes, l2_bytes: private caches of a core.
         vector_bytes: width of a vector register.
         threads: how many threads a kernel will be given.
+        matrix_parts: of how many brain floats a float is made for the matrix unit (`matrix_parts_of`); 0: without.
 
     Raises:
         UnsupportedError: an operator, or a difference between workloads, that schedules do not cover.
     """
 
     def __init__(
-        self, graphs: Sequence[Graph], *, l1_bytes: int, l2_bytes: int, vector_bytes: int, threads: int
+        self,
+        graphs: Sequence[Graph],
+        *,
+        l1_bytes: int,
+        l2_bytes: int,
+        vector_bytes: int,
+        threads: int,
+        matrix_parts: int = 0,
     ) -> None:
         self.l1_bytes, self.l2_bytes = l1_bytes, l2_bytes
         self.lanes = max(4, vector_bytes // 4)
-        self.threads = threads
+        self.threads, self.matrix_parts = threads, matrix_parts
         self.unfused = _unfused(graphs[0])
         self._machine = Machine(self.lanes, l2_bytes)
         self._whole = signature_of(graphs[0])
@@ -60,7 +68,7 @@ class ScheduleSpace:
         self._domains: dict[tuple[str, ...], Domain] = {}
         self._kernels: dict[str, tuple[str, Kernel]] = {}
         self._cells: dict[tuple[str, tuple[tuple[str, int], ...]], Cell] = {}
-        self._genes = Genes(self._domain(()), self._rewrites(), threads)
+        self._genes = Genes(self._domain(()), self._rewrites(), threads, bool(matrix_parts))
         self._aiming = Aiming(self._genes, self.implied_cell)
         self._printed({})
 
@@ -185,7 +193,7 @@ class ScheduleSpace:
             if len(self._kernels) > 4096:
                 self._kernels.clear()
             self._kernels[key] = print_kernel(
-                domain, plan, schedule, self._title(), _notes(self._genes.tidy(genome)), self.lanes
+                domain, plan, schedule, self._title(), _notes(self._genes.tidy(genome)), self.lanes, self.matrix_parts
             )
         return self._kernels[key]
 

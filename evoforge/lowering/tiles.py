@@ -135,7 +135,7 @@ def _relate(
             continue
         for where in item.where:
             for at, inner in enumerate(around):
-                if _coefficient(where, inner) is not None:
+                if not inner.loop.called and _coefficient(where, inner) is not None:
                     mine = {outer for outer in around[:at] if _walks_within(where, outer, inner, strides)}
                     within.setdefault(inner, set()).update(mine)
 

@@ -181,7 +181,7 @@ def _leaf(touches: Sequence[Touch], lanes: int) -> Flows:
     for touch in touches:
         place = touch.place
         key = f"{place.name} streamed" if touch.streams else place.name
-        width = float(place.itemsize * (lanes if touch.access.wide else 1))
+        width = float(place.itemsize * (lanes * touch.access.vectors if touch.access.wide else 1))
         box = _Box((), (), 0.0, width, anywhere=True)
         if touch.where:
             where = touch.where[0]

@@ -27,6 +27,7 @@ _DTYPES = {
     "i64": (8, torch.int64), "bool": (9, torch.bool),
 }  # fmt: skip
 _ALIGN = 64
+_ASK_FOR_TILES = (158, 0x1023, 18)  # arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
 # How far the first call may be from the reference before the kernel is dropped: a check of this
 # machine and compiler, much wider than the tolerance the kernel was judged by.
 _FIRST_CALL = {torch.float64: 1e-6, torch.float32: 2e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
@@ -193,6 +194,7 @@ class _Plan:
         self.arguments = arguments
         self._specs = row["specs"]
         self._library = ctypes.CDLL(str(_build(entry, manifest, row)))
+        _ask_for_tiles()
         self._run = self._library.evo_run
         self._run.restype, self._run.argtypes = ctypes.c_int, [ctypes.POINTER(_Call)]
         self._workspace = self._optional("evo_workspace", ctypes.c_int64, [ctypes.POINTER(_Call)])
@@ -400,6 +402,12 @@ def _build(entry, manifest, row):
     if not library.exists():
         _compile(compiler, [*manifest["compile_flags"], *defines], source, openmp, library)
     return library
+
+
+def _ask_for_tiles():
+    """The system lets a process use AMX's tile registers once it has asked; without, their first use kills it."""
+    if {"amx_tile", "amx_bf16"} <= _cpu_flags() and ctypes.CDLL(None).syscall(*_ASK_FOR_TILES):
+        raise _Broken("the system does not let this process use AMX tiles")
 
 
 def _compile(compiler, flags, source, openmp, library):

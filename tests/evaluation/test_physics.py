@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from evoforge.core import Signature, Target, TensorSpec
@@ -71,6 +73,24 @@ def test_arithmetic_counts_where_it_takes_longer() -> None:
     assert bound_ms(work, {"f32": 1e9, "f64": 1e9}, target()) == pytest.approx(30.0)
     # Sixteen-bit work may run on matrix units; integers are free.
     assert bound_ms(work, {"bf16": 16e9, "i64": 1e15}, target()) == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "precision", "products"),
+    [
+        (("f32", "f32"), "ieee", 6), (("f32", "f32"), "split", 3), (("f32", "f32"), "tf32", 1),
+        (("f32", "i8"), "ieee", 3), (("f32", "bf16"), "split", 3), (("bf16", "bf16"), "ieee", 1),
+    ],
+)  # fmt: skip
+def test_a_matrix_unit_makes_a_product_of_floats_of_several(
+    dtypes: tuple[str, str], precision: str, products: int
+) -> None:
+    specs = tuple(TensorSpec(f"in{i}", (64,), (1,), dtype) for i, dtype in enumerate(dtypes))
+    work = Signature(specs, (), (tensor("out0", 256),))
+    plain = target()
+    unit = replace(plain, fingerprint={**plain.fingerprint, "matrix": "amx_bf16"})
+    assert bound_ms(work, {"f32": 1e9}, plain, precision) == pytest.approx(10.0)
+    assert bound_ms(work, {"f32": 1e9}, unit, precision) == pytest.approx(10.0 * products / 16)
 
 
 def test_holes_between_strided_elements_are_not_traffic() -> None:

@@ -74,6 +74,17 @@ def test_an_isa_that_the_cpu_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert "cpu:isa=x86-64-v4" not in {target.spec for target in known_targets()}
 
 
+def test_a_matrix_unit_is_used_natively_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    v4 = frozenset().union(*(needed for _, needed in ISAS.values()))
+    monkeypatch.setattr(targets, "_cpu", lambda: ("a CPU", v4 | {"amx_tile", "amx_bf16"}))
+    native = resolve_target("cpu")
+    assert native.fingerprint["matrix"] == "amx_bf16"
+    assert [native.matrix_parts(precision) for precision in ("ieee", "split", "tf32")] == [3, 2, 2]
+    assert resolve_target("cpu:isa=x86-64-v4").matrix_parts("split") == 0
+    monkeypatch.setattr(targets, "_cpu", lambda: ("a CPU", v4 | {"amx_tile", "amx_int8"}))
+    assert "matrix" not in resolve_target("cpu").fingerprint, "what was measured without one stays comparable"
+
+
 def test_known_targets_resolve_to_themselves() -> None:
     known = known_targets()
     assert known[0].spec == "cpu"

@@ -229,6 +229,24 @@ def test_another_cpu_gets_the_reference(tmp_path: Path) -> None:
     assert "this CPU lacks avx9000" in done.stderr
 
 
+def test_a_process_that_may_not_use_tiles_gets_the_reference(package: Path) -> None:
+    done = use(
+        package,
+        """
+        import torch
+        import fastnorm
+        from fastnorm import _runtime
+        _runtime._cpu_flags = lambda known=_runtime._cpu_flags: known() | {"amx_tile", "amx_bf16"}
+        _runtime._ASK_FOR_TILES = (158, -1, 18)
+        x, r = torch.randn(24, 40), torch.randn(24, 40)
+        with torch.no_grad():
+            torch.testing.assert_close(fastnorm.kernel(x, r)["sum"], x + r)
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "does not let this process use AMX tiles" in done.stderr
+
+
 def test_manifest_says_where_a_kernel_comes_from(package: Path) -> None:
     manifest = json.loads((package / "manifest.json").read_text())
     first = manifest["kernels"][0]

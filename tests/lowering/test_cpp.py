@@ -211,17 +211,29 @@ def build(kernels: list[Compiled], folder: Path, march: str, optimise: str = "-O
         k.prefix = f"k{number}"
         k.defines = k.defines or sizes_of(k.graph)
 
+    name = march.split()[0]
+
     def compiled(part: int) -> str:
-        path = folder / f"{march}-{part}.cpp"
+        path = folder / f"{name}-{part}.cpp"
         path.write_text(unit(kernels[part::2]))
-        command = ["g++", *FLAGS, optimise, f"-march={march}", f"-I{include_dir()}", "-c", str(path), "-o", f"{path}.o"]
+        command = [
+            "g++",
+            *FLAGS,
+            optimise,
+            *f"-march={march}".split(),
+            f"-I{include_dir()}",
+            "-c",
+            str(path),
+            "-o",
+            f"{path}.o",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[:3000]
         return f"{path}.o"
 
     with ThreadPoolExecutor(2) as pool:
         objects = list(pool.map(compiled, range(min(2, len(kernels)))))
-    library = folder / f"{march}.so"
+    library = folder / "kernels.so"
     subprocess.run(["g++", "-fopenmp", "-shared", *objects, "-o", str(library)], check=True)
     return ctypes.CDLL(str(library))
 

@@ -68,3 +68,45 @@ def test_a_transposed_square_is_a_loop_over_its_rows() -> None:
         Access("panel", "k * TILE + u + i * TILE", "store", True),
         Access("in1", "(at + i) * n + k", "load", True),
     ]
+
+
+def test_packing_for_the_matrix_unit_stores_every_part_of_what_it_loads() -> None:
+    text = [
+        "evo::put_left(left + (k * 2 * 16 + r * evo::deep), 2, 16, steps - k, [&](int64_t i, int64_t n) {",
+        "    return evo::load(in0 + (row + r) * steps + (k + i), n);",
+        "});",
+        "evo::put_right(panel, 2, 4, u, k, evo::load(in1 + k * cols + at, n));",
+    ]
+    root = read_body(text)
+    packed = only_loop(root)
+    assert (packed.end, packed.step, packed.called) == ("evo::deep", "evo::lanes", True)
+    assert packed.body == [
+        Access("left", "(k * 2 * 16 + r * evo::deep) + 0 * 16 * evo::deep + i * 1", "store", True),
+        Access("left", "(k * 2 * 16 + r * evo::deep) + 1 * 16 * evo::deep + i * 1", "store", True),
+        Access("in0", "(row + r) * steps + (k + i)", "load", True),
+    ]
+    loaded, stored = root.body[1:]
+    assert loaded == Access("in1", "k * cols + at", "load", True)
+    assert isinstance(stored, Access)
+    assert (stored.pointer, stored.kind, stored.wide) == ("panel", "store", True)
+
+
+def test_a_multiplication_of_tiles_loads_both_operands_parts() -> None:
+    root = read_body(["evo::multiply(block, left + (k * 3 * 32), panel + (k * 1 * 64));"])
+    assert root.body == [
+        Access("left", "(k * 3 * 32)", "load", True, vectors=192),
+        Access("panel", "(k * 1 * 64)", "load", True, vectors=64),
+    ]
+    assert root.pushes == 4
+
+
+def test_sums_on_the_stack_are_memory() -> None:
+    text = [
+        "evo::vec sum_tile[TILE_ROWS][TILE_VECTORS] = {};",
+        "for (int64_t r = 0; r < TILE_ROWS; ++r)",
+        "    for (int64_t u = 0; u < TILE_VECTORS; ++u)",
+        "        sum_tile[r][u] += sum_acc[r][u];",
+    ]
+    root = read_body(text)
+    assert root.body[0] == Access("sum_tile", "r * TILE_VECTORS + u", "store", True)
+    assert only_loop(only_loop(root)).body[0] == Access("sum_tile", "r * TILE_VECTORS + u", "load", True)

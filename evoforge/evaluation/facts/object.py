@@ -32,7 +32,7 @@ _REGISTER = re.compile(r"\b[a-z]\w*")
 _BYTES = {"BYTE": 1, "WORD": 2, "DWORD": 4, "QWORD": 8, "XMMWORD": 16, "YMMWORD": 32, "ZMMWORD": 64}
 _PREFIXES = ("bnd", "notrack", "lock", "rep", "repz", "repnz", "data16", "cs", "ds")
 _NO_ACCESS = ("lea", "nop", "endbr64")
-_ACCUMULATING = re.compile(r"^v?(fn?m(add|sub)|add|sub|max|min|mul)\d*p[sd]$|^vp?(add|max|min)[a-z]+$")
+_ACCUMULATING = re.compile(r"^v?(fn?m(add|sub)|add|sub|max|min|mul)\d*p[sd]$|^vp?(add|max|min)[a-z]+$|^tdp")
 _MAX_INSTRUCTIONS = 40_000
 
 
@@ -92,7 +92,8 @@ def _memory(mnemonic: str, operands: list[str]) -> Memory | None:
             else:
                 base = term
         store = position == 0 and not mnemonic.startswith(("cmp", "test", "vucomis", "ucomis", "vcomis", "prefetch"))
-        return Memory(base, index, displacement, _BYTES.get(size or "", 8), store, kind == "BCST")
+        nbytes = 64 if mnemonic.startswith("tile") else _BYTES.get(size or "", 8)  # a row of a tile
+        return Memory(base, index, displacement, nbytes, store, kind == "BCST")
     return None
 
 
@@ -277,7 +278,7 @@ def _accumulators(code: list[Instruction]) -> int:
             continue
         name = register[1:]
         reads = {r[1:] for operand in instruction.operands[1:] for r in _REGISTER.findall(operand) if r[1:3] == "mm"}
-        fused = instruction.mnemonic.startswith(("vfm", "vfnm"))
+        fused = instruction.mnemonic.startswith(("vfm", "vfnm", "tdp"))
         if _ACCUMULATING.match(instruction.mnemonic) and name not in written and (fused or name in reads):
             carried[re.sub(r"\d", "", instruction.mnemonic)] += 1
         written.add(name)

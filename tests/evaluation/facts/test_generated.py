@@ -1,8 +1,12 @@
-"""A sample of benchmarks/cells.py: generated kernels lie where their genome says, refactored or not."""
+"""A sample of benchmarks/cells.py: generated kernels lie where their genome says, refactored or not.
+
+On one instruction set with one cache, since some of them lie between two cells on others.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,11 +18,18 @@ from evoforge.archives import Descriptor
 from evoforge.core import ParameterSpace, Strategy
 from evoforge.evaluation.build import Builder
 from evoforge.evaluation.facts import collect_facts
+from evoforge.evaluation.targets import resolve_target
 from evoforge.lowering.cost import signature_of
 from evoforge.lowering.ir import Graph
 from evoforge.lowering.space import ScheduleSpace
 
 SAMPLE = 8
+
+
+@pytest.fixture(scope="module")
+def builder() -> Builder:
+    target = resolve_target("cpu:threads=1,isa=x86-64-v3")
+    return Builder(replace(target, fingerprint={**target.fingerprint, "l2_bytes": 1 << 20}))
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from evoforge.errors import MissingToolError
+from evoforge.evaluation.build import include_dir
 from evoforge.evaluation.facts.object import Function, Instruction, _flow, disassemble, object_facts
 
 Kernels = Callable[..., str]
@@ -57,6 +59,26 @@ def test_independent_accumulators(object_of: Objects, kernel: Kernels) -> None:
     four = """evo::vec s[4] = {}; COLUMNS(4 * V) for (int u = 0; u < 4; ++u) s[u] += get(x + j + u * V);
         y[0] = evo::sum((s[0] + s[1]) + (s[2] + s[3]));"""
     assert [(object_facts(object_of(kernel(body))) or {})["accumulators"] for body in (one, four)] == [1, 4]
+
+
+def test_tiles_of_the_matrix_unit_are_vectors_and_accumulators(tmp_path: Path) -> None:
+    source = tmp_path / "tiles.cpp"
+    source.write_text("""#include "evoforge.h"
+    extern "C" int evo_run(const evo_call* call) {
+        const evo::bf16* a = (const evo::bf16*)call->in[0].data;
+        evo::products<32, 2, 1, 1> sums;
+        for (int64_t k = 0; k < call->in[0].size[1]; k += evo::deep) evo::multiply(sums, a + k * 32, a + k * 64);
+        evo::put_sums(sums, (float*)call->out[0].data, 32);
+        return 0;
+    }""")
+    made = tmp_path / "tiles.o"
+    flags = ["-std=gnu++17", "-O3", "-march=sapphirerapids", f"-I{include_dir()}"]
+    subprocess.run(["g++", *flags, "-c", str(source), "-o", str(made)], check=True)
+    found = object_facts(made)
+    assert found is not None
+    assert found["accumulators"] == 4
+    assert found["bytes"]["contiguous"] >= 10 * 4 * 64, "four tiles are loaded in the loop"
+    assert found["bytes"]["gather"] == 0
 
 
 def test_a_called_function_is_as_deep_as_its_call(object_of: Objects, kernel: Kernels) -> None:
