@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BANDS", "Tiles", "print_tiles"]
 
+_LINE = 16  # floats in a line of the cache
 BANDS = "for (int64_t band = 0; band < BANDS; ++band)"
 
 
@@ -105,10 +106,12 @@ class Tiles(Packing):
         p.w("")
         heads = [*p.row_heads(self.outer), f"for (int64_t tile = 0; tile < {self.block.size}; tile += TILE_ROWS)"]
         p.pragma(len(heads))
-        with p.loops([*heads, panels]):
-            for _, name in self.wides.values():
-                p.w(f"const float* {name} = {name}s + col * {self.steps};")
-            self.tile(False, True)
+        with p.loops(heads):
+            self.stand(False)
+            with p.loops([panels]):
+                for _, name in self.wides.values():
+                    p.w(f"const float* {name} = {name}s + col * {self.steps};")
+                self.tile_at(False, True)
 
     def parameters(self) -> None:
         kernel, lanes = self.p.kernel, self.p.lanes
@@ -190,8 +193,33 @@ class Tiles(Packing):
         return ["#pragma GCC unroll 16", "for (int64_t r = 0; r < TILE_ROWS; ++r)"]
 
     def tile(self, packs_narrow: bool, packs_wide: bool) -> None:
+        self.stand(packs_narrow)
+        self.tile_at(packs_narrow, packs_wide)
+
+    def stand(self, packs_narrow: bool) -> None:
+        """Where a block of rows is; the memory of the next one's is fetched, if that is wanted and not packed."""
         p = self.p
         p.w(f"const int64_t {self.block.var} = evo::min(tile, {self.last} - TILE_ROWS);")
+        if p.schedule.prefetch == "none" or packs_narrow or self.cut or len(self.inner) != 1 or p.chained:
+            return
+        row, (fast,) = self.block.group[-1], self.inner[0].group[-1:]
+        accesses = self.read_for_vectors(self.narrows, fast) or ()
+        ctx = self.context([*self.outer, self.of_block(), *self.inner], False)
+        lines = []
+        for access in dict.fromkeys(accesses):
+            if access.step(fast) == 1 and access.step(row):
+                step = in_brackets(p.names.text(dict(access.terms or ())[row]) or "1")
+                where = f"{ctx.pointers[access.tensor]} + {ctx.offset(access)} + TILE_ROWS * {step}"
+                lines.append(f"evo::prefetch({where});")
+        if lines:
+            inner = self.inner[0]
+            line = f"for (int64_t {inner.var} = 0; {inner.var} < {p.end(inner)}; {inner.var} += {_LINE})"
+            with p.loops(["for (int64_t r = 0; r < TILE_ROWS; ++r)", line]):
+                for text in lines:
+                    p.w(text)
+
+    def tile_at(self, packs_narrow: bool, packs_wide: bool) -> None:
+        p = self.p
         if packs_narrow:
             for _, name in self.narrows.values():
                 p.w(f"const float* {name}_tile = {name} + {self.left(self.left_outer)};")

@@ -335,7 +335,10 @@ def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
     ]
     genomes += [{"rewrite:winograd": "on"}] if "rewrite:winograd" in space.genes() else []
     for key in (gene for gene in space.genes() if gene.startswith("contract")):
-        genomes[1:] = [{**also, key: how} for how in space.genes()[key][1:] for also in ({}, *genomes[2:])]
+        fetched = {"whole": {"prefetch": "next"}, "block": {"prefetch": "ahead"}}
+        genomes[1:] = [
+            {**also, key: how, **fetched.get(how, {})} for how in space.genes()[key][1:] for also in ({}, *genomes[2:])
+        ]
         count = 1
     for number in range(count):
         aimed = space.aim(space.implied_cell(space.sample(rng, Strategy())), rng, Strategy()) if number % 2 else None
@@ -407,9 +410,19 @@ def test_contractions_use_every_vector_for_several_rows() -> None:
     assert "_totals" in blocked(space_of(capture_graph(model, inputs)), "deep")
 
 
-def blocked(space: ScheduleSpace, how: str) -> str:
+def test_the_next_block_of_rows_is_fetched_where_memory_holds_it_as_it_is() -> None:
+    def fetched(function: Any, how: str, depth: int = 64) -> bool:
+        graph = capture_graph(Module(function).eval(), [rand(40, depth), rand(depth, 48)])
+        return "evo::prefetch(in0 +" in blocked(space_of(graph), how, prefetch="next")
+
+    assert all(fetched(lambda a, b: a @ b, how) for how in ("block", "pack", "whole"))
+    assert not fetched(lambda a, b: a @ b, "both"), "it is packed"
+    assert not fetched(lambda a, b: a @ b, "pack", 4096), "a block of rows fills the cache"
+
+
+def blocked(space: ScheduleSpace, how: str, **genes: str) -> str:
     """Every contraction in register blocks, packed that way."""
-    return space.render({gene: how for gene in space.genes() if gene.startswith("contract")})
+    return space.render({gene: how for gene in space.genes() if gene.startswith("contract")} | genes)
 
 
 def plain(case: str) -> str:
