@@ -4,7 +4,8 @@
 
 Without files: `benchmarks/coverage/level1` (single operators) and `level2` (fused sequences). Draws the first
 kernel of a campaign and random ones until one is correct, and writes a row per task, what the others were
-included; a rerun with the same `-o` goes on where it stopped. A task that cannot be lowered gives its refusal.
+included; a rerun with the same `-o` goes on where it stopped. A task that cannot be lowered, or is not fit to be
+searched, gives its refusal.
 Nothing is timed. Exits 1 where fewer than 95% of level 1 or 90% of any other folder got a correct kernel.
 """
 
@@ -65,6 +66,9 @@ def _row(path: Path, target: Target, overrides: dict[str, Any], kernels: int) ->
             setup = analyse(judge, task, target)
             if setup.uncovered:
                 return {"refused": setup.uncovered}
+            admission = judge.admit()
+            if not admission.fit:
+                return {"refused": "; ".join(admission.reasons)}
             judge.set_context(setup.trace_signatures, setup.unfused)
             space = ScheduleSpace(
                 list(setup.graphs.values()), l1_bytes=target.l1_bytes, l2_bytes=target.l2_bytes,
