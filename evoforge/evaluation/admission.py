@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evoforge.core import PROTOCOL_VERSION, Signature, TensorSpec, Tolerance
+from evoforge.errors import TaskError
 from evoforge.evaluation.check import check_outputs
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.worker import Reference, ReferenceWorker
@@ -27,6 +28,8 @@ from evoforge.paths import cache_dir
 
 __all__ = ["Admission", "Control", "admit"]
 
+_ELSEWHERE = "outputs for other inputs"
+_CONTROLS = 2  # their version: verdicts are kept by it
 _Accepts = Callable[[SharedTensors, Reference, Tolerance], tuple[bool, str]]
 
 
@@ -174,7 +177,7 @@ def _other_outputs(
     That half is the first one; for an output that does not read the other one at all, while others do, that one.
     """
     count = len(signature.outputs)
-    yield "outputs for other inputs", [keep(worker.outputs(workload, keep(worker.inputs(workload, seed + 1))))] * count
+    yield _ELSEWHERE, [keep(worker.outputs(workload, keep(worker.inputs(workload, seed + 1))))] * count
     if any(spec.is_float and spec.numel > 1 for spec in signature.inputs):
         first = keep(worker.outputs(workload, keep(_halved(signature, inputs, last=False))))
         found = [first] * count
@@ -184,7 +187,23 @@ def _other_outputs(
             found = [second if other else first for other in unread]
         yield "outputs from half of the data", found
     if any(spec.dtype == "f32" for spec in signature.outputs):
-        yield "outputs computed in half precision", [keep(worker.outputs(workload, inputs, "bf16"))] * count
+        try:
+            half = worker.outputs(workload, inputs, "bf16")
+        except TaskError:  # torch has no such operator in bfloat16: the best that half precision can hold instead
+            half = _rounded(right)
+        yield "outputs computed in half precision", [keep(half)] * count
+
+
+def _rounded(right: SharedTensors) -> SharedTensors:
+    """The outputs themselves, with float32 rounded to bfloat16."""
+    found = SharedTensors(right.specs)
+    for index, spec in enumerate(right.specs):
+        found.array(index)[...] = right.array(index)
+        if spec.dtype == "f32":
+            bits = found.array(index).view(np.uint32)
+            bits += 0x7FFF + (bits >> 16 & 1)
+            bits &= np.uint32(0xFFFF0000)
+    return found
 
 
 def _halved(signature: Signature, inputs: SharedTensors, *, last: bool) -> SharedTensors:
@@ -211,7 +230,7 @@ def _wrong(
     if spec.numel == 0:
         return
     yield "zeros", 0
-    yield "constants", _constant(spec, reference.y64.array(index))
+    yield "constants", _constant(spec, reference.y64.array(index), others[_ELSEWHERE][index].array(index))
     for at, given in enumerate(signature.inputs):
         if (given.shape, given.dtype) == (spec.shape, spec.dtype):
             yield f"copies of {given.name}", inputs.array(at)
@@ -226,9 +245,16 @@ def _wrong(
             yield name, other[index].array(index)
 
 
-def _constant(spec: TensorSpec, y64: npt.NDArray[Any]) -> Any:
-    """The mean, the best that a constant can be, as the output holds it."""
+def _constant(spec: TensorSpec, y64: npt.NDArray[Any], elsewhere: npt.NDArray[Any]) -> Any:
+    """The mean, the best that a constant can be, as the output holds it.
+
+    Where all elements are the same number, as a loss is, that would be the answer itself: the mean of the output for
+    other inputs.
+    """
     finite = y64[np.isfinite(y64)]
+    if finite.size and finite.min() == finite.max():
+        known = np.asarray(_values(spec, elsewhere), dtype=np.float64)
+        finite = known[np.isfinite(known)]
     mean = float(finite.mean()) if finite.size else 1.0
     if spec.dtype == "bf16":
         return np.uint16(np.float32(mean).view(np.uint32) >> 16)
@@ -262,7 +288,7 @@ class _Closing:
 
 def _cache_path(key: str, tolerance: Tolerance) -> Path:
     body = json.dumps(
-        [key, asdict(tolerance), PROTOCOL_VERSION, metadata.version("torch"), metadata.version("evoforge")]
+        [key, asdict(tolerance), PROTOCOL_VERSION, _CONTROLS, metadata.version("torch"), metadata.version("evoforge")]
     )
     return cache_dir() / "admission" / f"{hashlib.sha256(body.encode()).hexdigest()[:24]}.json"
 

@@ -22,6 +22,7 @@ WORKLOADS = [
     {"name": "norm"}, {"name": "zeros", "MODE": "zeros"}, {"name": "constant", "MODE": "constant"},
     {"name": "identity", "MODE": "identity"}, {"name": "half", "MODE": "half"}, {"name": "random", "MODE": "random"},
     {"name": "argmax", "MODE": "argmax"}, {"name": "relu", "MODE": "relu"}, {"name": "parts", "MODE": "parts"},
+    {"name": "loss", "MODE": "loss"}, {"name": "steady", "MODE": "steady"}, {"name": "pool", "MODE": "pool"},
 ]
 
 
@@ -40,6 +41,12 @@ class Model(nn.Module):
             return x[:, :8].exp().sum(-1)
         if MODE == "parts":
             return x[:, :5].exp(), x[:, 5:11].exp(), x[:, 11:].exp()
+        if MODE == "loss":
+            return ((x - y) ** 2).mean()
+        if MODE == "steady":
+            return (x * 0 + 2).mean().expand(3, 5)
+        if MODE == "pool":  # has no kernel for bfloat16
+            return torch.nn.functional.avg_pool3d(x.reshape(2, 4, 4, 4, 4), 2)
         if MODE == "random":
             return x + torch.rand(x.shape)
         if MODE == "argmax":
@@ -69,7 +76,7 @@ def reasons(worker: ReferenceWorker, workload: str) -> tuple[str, ...]:
     return admit(worker, {workload: worker.describe()[workload]}, Tolerance()).reasons
 
 
-@pytest.mark.parametrize("workload", ["norm", "argmax", "relu", "parts"])
+@pytest.mark.parametrize("workload", ["norm", "argmax", "relu", "parts", "loss", "pool"])
 def test_honest_tasks_are_fit(worker: ReferenceWorker, workload: str) -> None:
     signature = worker.describe()[workload]
     admission = admit(worker, {workload: signature}, Tolerance())
@@ -84,8 +91,11 @@ def test_honest_tasks_are_fit(worker: ReferenceWorker, workload: str) -> None:
 
 @pytest.mark.parametrize(
     ("workload", "wrong"),
-    [("zeros", "zeros"), ("constant", "constants"), ("identity", "copies of in1"), ("half", "half of the data")],
-)
+    [
+        ("zeros", "zeros"), ("constant", "constants"), ("steady", "constants"), ("identity", "copies of in1"),
+        ("half", "half of the data"),
+    ],
+)  # fmt: skip
 def test_a_task_that_a_cheat_passes_is_unfit(worker: ReferenceWorker, workload: str, wrong: str) -> None:
     found = reasons(worker, workload)
     assert any(wrong in reason and "pass for out0" in reason for reason in found), found
