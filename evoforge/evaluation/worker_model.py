@@ -21,7 +21,7 @@ from evoforge.core import Signature
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
 from evoforge.evaluation.tasks import apply_overrides, tolerance_of
 from evoforge.evaluation.worker_picks import Picks
-from evoforge.evaluation.worker_precision import MatrixOperands, moved, rounded
+from evoforge.evaluation.worker_precision import MatrixOperands, NamedAs, moved, rounded
 from evoforge.evaluation.worker_tensors import (
     TORCH_DTYPES,
     OnCpu,
@@ -347,14 +347,20 @@ class WorkloadModel:
         cast = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors]
         same = all(tensor.dtype == dtype for tensor in self.constants() if tensor.is_floating_point())
         model = self.model if same else self._converted(dtype)
-        with self.blamed(f"forward() in {str(dtype).removeprefix('torch.')}"):
+        with self.blamed(f"forward() in {str(dtype).removeprefix('torch.')}"), self._named_as(dtype):
             return self._flat_outputs(model(*self.arguments(cast)))
 
+    def _named_as(self, dtype: torch.dtype) -> NamedAs:
+        """For running in `dtype` what names float32, or a 16-bit type that the task's own tensors have."""
+        specs = (*self.signature.inputs, *self.signature.constants)
+        short = {TORCH_DTYPES[spec.dtype] for spec in specs if spec.dtype in ("f16", "bf16")}
+        return NamedAs({torch.float32, *short}, dtype)
+
     def _double(self, model: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        # Tensors made inside forward() follow the default type; a float32 one would spoil the reference.
+        # Tensors made inside forward() follow the default type, or one they name: float32 would spoil the reference.
         torch.set_default_dtype(torch.float64)
         try:
-            with self.blamed("forward() in double precision (judging needs it)"):
+            with self.blamed("forward() in double precision (judging needs it)"), self._named_as(torch.float64):
                 results = self._flat_outputs(model(*self.arguments(tensors)))
         finally:
             torch.set_default_dtype(torch.float32)

@@ -1,4 +1,4 @@
-"""Matrix products under a task's precision policy: what their operands may lose. Child only.
+"""Matrix products under a task's precision policy: what their operands may lose; all else in double. Child only.
 
 A policy looser than ``ieee`` loosens nothing but matrix products and convolutions: the sensitivity of
 a ``tf32`` task is that to small changes of their operands, of all other operators that to its inputs.
@@ -8,16 +8,17 @@ running sum in single precision (docs/tolerance.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from evoforge.evaluation.worker_tensors import perturb
 
-__all__ = ["MatrixOperands", "allow_precision", "moved", "rounded"]
+__all__ = ["MatrixOperands", "NamedAs", "allow_precision", "moved", "rounded"]
 
 _STEP = 2.0**-17
 """512 of it are 16 roundings to TF32's 11 bits, and 2 to the 8 bits of bfloat16."""
@@ -33,6 +34,30 @@ _OPERANDS: dict[Any, tuple[int, ...]] = {
     torch.ops.aten.convolution: (0, 1),
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: (0, 1, 2),
 }
+
+
+_METHODS = {
+    torch.Tensor.float: torch.float32, torch.Tensor.half: torch.float16, torch.Tensor.bfloat16: torch.bfloat16,
+}  # fmt: skip
+
+
+class NamedAs(TorchFunctionMode):  # type: ignore[misc]
+    """While active, what the task's code asks for by the name of one of the types `names` comes as `dtype`."""
+
+    def __init__(self, names: Collection[torch.dtype], dtype: torch.dtype) -> None:
+        super().__init__()
+        self._names, self._dtype = frozenset(names), dtype
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.view:  # of bits, where it is given a type
+            return func(*args, **(kwargs or {}))
+        named = {key: self._meant(value) for key, value in (kwargs or {}).items()}
+        if _METHODS.get(func) in self._names:
+            return torch.Tensor.to(*args, dtype=self._dtype, **named)
+        return func(*map(self._meant, args), **named)
+
+    def _meant(self, value: Any) -> Any:
+        return self._dtype if isinstance(value, torch.dtype) and value in self._names else value
 
 
 class MatrixOperands(TorchDispatchMode):  # type: ignore[misc]

@@ -9,8 +9,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import psutil
 import pytest
 
@@ -224,6 +226,46 @@ def test_a_16_bit_reference_is_computed_in_single_precision_and_rounded(worker: 
     # Half an ulp of float16: native half arithmetic would not reach that everywhere.
     assert (np.abs(outputs.array(0) - y) <= np.abs(y) * 2.0**-11 * 1.01).all()
     assert found.ref_error[0] > 1e-5
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_types_that_a_task_names_are_as_wide_as_the_reference(dtype: str, tmp_path: Path) -> None:
+    task = task_of(
+        tmp_path,
+        "named",
+        f"""
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(16, 8, dtype=torch.{dtype})
+
+    def forward(self, t, x):
+        steps = torch.exp(torch.arange(0, 16, dtype=torch.float32) / -16)
+        wave = torch.sin(t[:, None].float() * steps[None]).to(torch.{dtype})
+        halves = (torch.full((4, 8), 16128, dtype=torch.int32) << 16).view(torch.float32)
+        scores = torch.softmax(self.inner(wave + x), dim=-1, dtype=torch.float32)
+        return scores * halves.to(scores.dtype)
+
+def get_inputs():
+    return [torch.randint(0, 1000, (4,)), torch.randn(4, 16, dtype=torch.{dtype})]
+""",
+    )
+    with ReferenceWorker(task, seed=1) as worker:
+        inputs, weights = worker.inputs("default", 3), worker.constants("default")
+        found = worker.reference("default", inputs).y64.array(0)
+        t, x, w, b = (_wide(array) for array in (*inputs.arrays(), *weights.arrays()))
+        z = (np.sin(t[:, None] * np.exp(np.arange(16) / -16)) + x) @ w.T + b
+        expected = np.exp(z) / np.exp(z).sum(-1, keepdims=True) / 2
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def _wide(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if array.dtype == np.uint16:  # bfloat16
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float64)
 
 
 def test_half_precision_outputs_are_worse(worker: ReferenceWorker) -> None:
