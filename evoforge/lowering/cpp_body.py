@@ -145,8 +145,9 @@ class Body(Layout):
                     producer = self.domain.producer(access.tensor)
                     value = print_expr(load, ctx)
                     single = producer is not None and len(producer.outputs) == 1
-                    fresh = self.names.fresh(short_name(access.tensor)) if not single else ""
-                    name = fresh or self.names.of(producer or node)
+                    name = self.names.of(producer) if producer is not None and single else ""
+                    if not name or name in {value.text for value in found.values()}:  # read at another place, too
+                        name = self.names.fresh(name or short_name(access.tensor))
                     self.w(f"const {ctype_of(value)} {name} = {value.text};")
                     found[key] = Value(name, False, value.dtype)
         return found

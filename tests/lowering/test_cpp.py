@@ -60,6 +60,12 @@ def clamped_and_normalised(x: torch.Tensor) -> torch.Tensor:
     )
 
 
+def film(x: torch.Tensor, t: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Rows read one computed tensor at two places."""
+    scale, shift = (t @ w)[:, :, None].chunk(2, dim=1)
+    return fn.silu(x * (scale + 1) + shift)
+
+
 def causal_bias(scores: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
     place = torch.arange(scores.shape[-1])
     distance = place[None, :] - place[:, None]
@@ -155,6 +161,7 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Tanh(), nn.MaxPool2d(2), nn.GroupNorm(2, 6)),
         [rand(2, 3, 10, 13)],
     ),
+    "film": (Module(film), [rand(3, 7, 50), rand(3, 5), rand(5, 14)]),
     "parts_of_rows": (Module(clamped_and_normalised), [rand(17, 59)]),
     "cumsum": (Module(lambda x: (x.cumsum(-1) * 2, x.flip(0).cumsum(0).flip(0))), [rand(5, 300)]),
     "cumsum_long": (Module(lambda x: torch.softmax(x, 0).cumsum(0)), [rand(700, 19)]),
