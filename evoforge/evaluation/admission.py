@@ -29,7 +29,7 @@ from evoforge.paths import cache_dir
 __all__ = ["Admission", "Control", "admit"]
 
 _ELSEWHERE = "outputs for other inputs"
-_CONTROLS = 2  # their version: verdicts are kept by it
+_CONTROLS = 3  # their version: verdicts are kept by it
 _Accepts = Callable[[SharedTensors, Reference, Tolerance], tuple[bool, str]]
 
 
@@ -207,13 +207,14 @@ def _rounded(right: SharedTensors) -> SharedTensors:
 
 
 def _halved(signature: Signature, inputs: SharedTensors, *, last: bool) -> SharedTensors:
-    """The inputs with one half of their last dimension, the first or the last, and zeros for the other."""
+    """The inputs with one half of the last dimension that has two, the first or the last, and zeros for the other."""
     halved = SharedTensors(signature.inputs)
     for index, spec in enumerate(signature.inputs):
         halved.array(index)[...] = inputs.array(index)
-        if spec.is_float and spec.shape:
-            middle = (spec.shape[-1] + 1) // 2
-            halved.array(index)[..., slice(middle) if last else slice(middle, None)] = 0
+        if spec.is_float and spec.numel > 1:
+            axis = max(at for at, size in enumerate(spec.shape) if size > 1)
+            middle = (spec.shape[axis] + 1) // 2
+            np.moveaxis(halved.array(index), axis, -1)[..., slice(middle) if last else slice(middle, None)] = 0
     return halved
 
 

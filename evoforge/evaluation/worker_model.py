@@ -21,7 +21,7 @@ from evoforge.core import Signature
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
 from evoforge.evaluation.tasks import apply_overrides, tolerance_of
 from evoforge.evaluation.worker_picks import Picks
-from evoforge.evaluation.worker_precision import MatrixOperands, NamedAs, moved, rounded
+from evoforge.evaluation.worker_precision import MadeOfIntegers, MatrixOperands, NamedAs, moved, rounded
 from evoforge.evaluation.worker_tensors import (
     TORCH_DTYPES,
     OnCpu,
@@ -157,6 +157,7 @@ class WorkloadModel:
         u = 2.0**-53 if any(spec.dtype == "f64" for spec in specs) else 2.0**-24
         rng = np.random.default_rng(seed)
         floats = [at for at, spec in enumerate(specs) if spec.is_float]
+        whole_numbers = not any(tensor.is_floating_point() for tensor in tensors)
         roots, own = ([torch.zeros(y64[at].shape, dtype=torch.float32) for at in floats] for _ in range(2))
         for _ in range(_PERTURBATIONS):
             for double, tensor in zip(doubles, tensors, strict=True):
@@ -165,6 +166,7 @@ class WorkloadModel:
             again = Picks()
             with (
                 MatrixOperands(moved(rng)) if self._tf32 else contextlib.nullcontext(),
+                MadeOfIntegers(u, rng) if whole_numbers else contextlib.nullcontext(),
                 again if indices else contextlib.nullcontext(),
             ):
                 other = self._double(model, doubles)

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from evoforge.evaluation.worker_tensors import perturb
 
-__all__ = ["MatrixOperands", "NamedAs", "allow_precision", "moved", "rounded"]
+__all__ = ["MadeOfIntegers", "MatrixOperands", "NamedAs", "allow_precision", "moved", "rounded"]
 
 _STEP = 2.0**-17
 """512 of it are 16 roundings to TF32's 11 bits, and 2 to the 8 bits of bfloat16."""
@@ -75,6 +76,31 @@ class MatrixOperands(TorchDispatchMode):  # type: ignore[misc]
                 for at, arg in enumerate(args)
             ]
             return func(*given, **(kwargs or {}))
+
+
+class MadeOfIntegers(TorchDispatchMode):  # type: ignore[misc]
+    """While active, every floating tensor that is made of integers, or of nothing, comes times 1 ± `u`.
+
+    For tasks without a floating input: what they begin with is rounded there (a position times a frequency).
+    """
+
+    def __init__(self, u: float, rng: np.random.Generator) -> None:
+        super().__init__()
+        self._u, self._rng = u, rng
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        given = pytree.tree_leaves((args, kwargs))
+        if not isinstance(made, torch.Tensor) or made.dtype != torch.float64 or any(map(_is_floating, given)):
+            return made
+        with torch.utils._python_dispatch._disable_current_modes():
+            into = torch.empty(made.shape, dtype=made.dtype)
+            perturb(into, made.contiguous(), self._u, self._rng)
+            return into
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def moved(rng: np.random.Generator) -> Callable[[torch.Tensor], torch.Tensor]:

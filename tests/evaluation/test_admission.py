@@ -18,11 +18,13 @@ import torch
 from torch import nn
 
 MODE = "norm"
+SHAPE = (32, 16)
 WORKLOADS = [
     {"name": "norm"}, {"name": "zeros", "MODE": "zeros"}, {"name": "constant", "MODE": "constant"},
     {"name": "identity", "MODE": "identity"}, {"name": "half", "MODE": "half"}, {"name": "random", "MODE": "random"},
     {"name": "argmax", "MODE": "argmax"}, {"name": "relu", "MODE": "relu"}, {"name": "parts", "MODE": "parts"},
     {"name": "loss", "MODE": "loss"}, {"name": "steady", "MODE": "steady"}, {"name": "pool", "MODE": "pool"},
+    {"name": "thin", "MODE": "thin", "SHAPE": (4, 10, 27, 1)},
 ]
 
 
@@ -55,7 +57,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(32, 16), torch.randn(32, 16)]
+    return [torch.randn(SHAPE), torch.randn(SHAPE)]
 """
 
 
@@ -76,7 +78,7 @@ def reasons(worker: ReferenceWorker, workload: str) -> tuple[str, ...]:
     return admit(worker, {workload: worker.describe()[workload]}, Tolerance()).reasons
 
 
-@pytest.mark.parametrize("workload", ["norm", "argmax", "relu", "parts", "loss", "pool"])
+@pytest.mark.parametrize("workload", ["norm", "argmax", "relu", "parts", "loss", "pool", "thin"])
 def test_honest_tasks_are_fit(worker: ReferenceWorker, workload: str) -> None:
     signature = worker.describe()[workload]
     admission = admit(worker, {workload: signature}, Tolerance())

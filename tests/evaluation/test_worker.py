@@ -262,6 +262,28 @@ def get_inputs():
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("floating", [False, True])
+def test_what_is_made_of_integers_is_rounded_where_no_input_is(floating: bool, tmp_path: Path) -> None:
+    """A task's tolerance follows how inputs' rounding moves its outputs; positions have none of their own."""
+    task = task_of(
+        tmp_path,
+        "positions",
+        f"""
+import torch
+
+def Model(t, *x):
+    return torch.sin(t[:, None].float() * 1000) + sum(x)
+
+def get_inputs():
+    return [torch.arange(1, 65)] + [torch.randn(64, 1)] * {int(floating)}
+""",
+    )
+    with ReferenceWorker(task, seed=1) as worker:
+        d = worker.reference("default", worker.inputs("default", 3)).d.array(0)[:, 0]
+    expected = 1000 * np.arange(1, 65) * np.abs(np.cos(1000 * np.arange(1, 65.0))) * 2.0**-24
+    assert (np.median(d / expected) > 0.5) == (not floating)
+
+
 def _wide(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if array.dtype == np.uint16:  # bfloat16
         array = (array.astype(np.uint32) << 16).view(np.float32)
