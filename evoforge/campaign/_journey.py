@@ -21,11 +21,12 @@ from evoforge.errors import ParameterError
 from evoforge.storage import Placement, Store
 from evoforge.tuning import Tuner
 
-__all__ = ["BREADTH", "CLOSE", "Journey"]
+__all__ = ["BREADTH", "CLOSE", "WORTHLESS", "Journey"]
 
 CLOSE = 0.585  # log2 1.5: what is further below its cell's elite, or the campaign's best, is not tuned
-_WORTHLESS = -3.0  # log2: eight times slower than the baseline is not worth the time of a measurement
+WORTHLESS = -3.0  # log2: eight times slower than the baseline is not worth the time of a measurement
 BREADTH = 0.6  # share of the budget for drawing the map, before the best of it is tuned
+_NEAR = 0.2  # log2 1.15: what new kernels have to be within of the best to be tuned at once
 _TUNE_SLICE = 4  # trials of one candidate in a row: what it is worth is looked at again in between
 _TUNE_AHEAD = 2  # points of one candidate that are built side by side
 _MAX_CONFIRMATIONS = 3  # per point, when intervals of challenger and incumbent overlap
@@ -71,7 +72,7 @@ class Journey:
         self._placed.clear()
         start = self.start(proposal) or {}
         self.phase("judging")
-        first = self._duplicate(ticket, proposal, start, rows) or self._trial(ticket, proposal, start, _WORTHLESS, rows)
+        first = self._duplicate(ticket, proposal, start, rows) or self._trial(ticket, proposal, start, WORTHLESS, rows)
         if proposal.emitter == "import" and not first.status.correct:
             text = f"your kernel {candidate.short_id} ended {first.status}: {first.reason}"
             self.narrator.tell("notice", text=text)
@@ -152,7 +153,7 @@ class Journey:
                     best = max(best, evaluation.objective)
 
     def _worth(self, first: Evaluation) -> int:
-        """Trials for a new candidate: none for what is far below its cell's elite or the campaign's best.
+        """Trials for a new candidate: none for what is far below its cell's elite, or not near the campaign's best.
 
         Breadth comes first. What becomes an elite has the rest of its trials later (`_deepen`).
         """
@@ -161,7 +162,7 @@ class Journey:
         best = self.state.archive.best()
         if elite is not None and objective < elite.objective - CLOSE:
             return 0
-        if best is not None and objective < best.objective - CLOSE:
+        if best is not None and objective < best.objective - _NEAR:
             return 0
         return min(self.trials, _TUNE_SLICE) if self.clock.progress(self.state.spent) >= self.breadth else 0
 
@@ -193,7 +194,7 @@ class Journey:
         """Confirms the candidate's best trial of every cell that it could enter."""
         champions: dict[Cell, Evaluation] = {}
         for row in rows:
-            if row.status is not Status.CORRECT or row.cell is None or (row.objective or 0.0) < _WORTHLESS:
+            if row.status is not Status.CORRECT or row.cell is None or (row.objective or 0.0) < WORTHLESS:
                 continue
             held = champions.get(row.cell)
             if held is None or _height(row) > _height(held):
@@ -228,7 +229,7 @@ class Journey:
     def _denied(self, cell: Cell) -> Point | None:
         """The fastest trial of a cell that was never confirmed and would be now, the elite there being what it is."""
         elite = self.state.archive.get(cell)
-        least = elite.lower if elite is not None else _WORTHLESS
+        least = elite.lower if elite is not None else WORTHLESS
         points = [
             at
             for at, row in self.state.trials.items()

@@ -17,10 +17,10 @@ import numpy as np
 
 from evoforge.campaign._desk import Answered, Desk
 from evoforge.campaign._evolution import Evolution
-from evoforge.campaign._journey import BREADTH, CLOSE, Journey
+from evoforge.campaign._journey import BREADTH, CLOSE, WORTHLESS, Journey
 from evoforge.campaign._setup import NEAR_BOUND
 from evoforge.campaign._state import State, point
-from evoforge.core import AddStatus, Call, Cell, Evaluation, MetaPrompt
+from evoforge.core import AddStatus, Call, Cell, Evaluation, MetaPrompt, Status
 from evoforge.emitters import (
     Arm,
     Assignment,
@@ -135,6 +135,7 @@ class Loop:
         attempts = dict(view.attempts)
         measured = self.state.measured()
         ranker = Ranker.fit(measured) if len(measured) >= _ENOUGH else None
+        blunt = Ranker.fit(self.state.measured(Status.PRUNED), blunt=True)
         for _ in range(_ATTEMPTS):
             if len(batch) + asked == self.workers:
                 break
@@ -142,7 +143,7 @@ class Loop:
             rng = np.random.default_rng([self.seed, ticket])
             now = replace(view, tried=tried, attempts=attempts, asked=self.desk.out if self.desk else frozenset())
             if ranker is not None and rng.random() >= _UNRANKED:
-                now = replace(now, score=ranker.score)
+                now = replace(now, score=ranker.score, hopeless=lambda genome: blunt.score(genome) < WORTHLESS)
             if len(batch) % 2 and self.journey.clock.progress(self.state.spent) >= BREADTH:
                 now = self._summit(now)
             arms = self._arms(now, first=not batch)

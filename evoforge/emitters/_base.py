@@ -156,7 +156,8 @@ class SearchView:
     """All that an emitter may read: a snapshot of the archive and of what was tried.
 
     `attempts` counts per cell the proposals that aimed at it; `tried` holds ids of candidates. With
-    `score` an emitter proposes the best of its drafts by it, without it the first that is new.
+    `score` an emitter proposes the best of its drafts by it, without it the first that is new. Drafts that
+    are `hopeless` are left out.
     `task` and `memory` are for
     emitters that tell a story; `asked` holds ids of the parents of assignments still out, per operator.
     """
@@ -168,6 +169,7 @@ class SearchView:
     attempts: Mapping[Cell, int] = field(default_factory=dict)
     axes: tuple[str, ...] = AXES
     score: Callable[[Genome], float] | None = None
+    hopeless: Callable[[Genome], bool] = lambda genome: False
     task: TaskBrief | None = None
     memory: Memory | None = None
     asked: AbstractSet[tuple[str, str]] = frozenset()
@@ -220,7 +222,7 @@ def first_new(name: str, drafts: Iterator[Draft | None], view: SearchView, meta_
     """
     found: dict[str, tuple[float, Proposal]] = {}
     for _, draft in zip(range(RETRIES), drafts, strict=False):
-        if draft is None:
+        if draft is None or view.hopeless(draft.genome):
             continue
         parents = [view.elites[cell] for cell in draft.parent_cells]
         candidate = Candidate(

@@ -40,6 +40,8 @@ class AimEmitter:
             start = None if near is None else view.elites[near][1].genome
             genome = view.space.aim(target, rng, meta_prompt.strategy, start)
             yield None if genome is None else Draft(genome, () if near is None else (near,), target)
+            if genome is not None and view.hopeless(genome):
+                target = None  # this cell, it seems, takes what is worth nothing
 
     def tell(self, outcome: Outcome) -> None:
         self._selection.tell(outcome)

@@ -14,6 +14,7 @@ from evoforge.emitters._base import Genome
 __all__ = ["Ranker"]
 
 _PRIOR_SD = 0.3  # log2: what a decision is expected to do
+_BLUNT_SD = 2.0
 _NOISE_SD = 0.2  # log2: a quick trial's noise
 _FAR = 0.5  # noise added per log2 below the best: what limits a slow kernel says little about fast ones
 
@@ -33,29 +34,41 @@ class Ranker:
     offset: float
     mean: npt.NDArray[np.float64]
     covariance: npt.NDArray[np.float64]
+    prior_sd: float = _PRIOR_SD
 
     @classmethod
-    def fit(cls, rows: Sequence[tuple[Genome, float]]) -> Ranker:
-        """From (genome, log2 speed-up) pairs; a genome may come more than once."""
+    def fit(cls, rows: Sequence[tuple[Genome, float]], *, blunt: bool = False) -> Ranker:
+        """From (genome, log2 speed-up) pairs; a genome may come more than once.
+
+        Args:
+            blunt: takes slow kernels at their word, and a decision may do much: not for what is best, but for what is
+                worth nothing.
+        """
+        prior_sd, far = (_BLUNT_SD, 0.0) if blunt else (_PRIOR_SD, _FAR)
         items: dict[Item, int] = {}
         for genome, _ in rows:
             for item in genome.items():
                 items.setdefault(item, len(items))
         heights = np.array([height for _, height in rows])
         best = heights.max() if rows else 0.0
-        precision = 1.0 / (_NOISE_SD**2 + (_FAR * (best - heights)) ** 2)
-        offset = float(np.average(heights, weights=precision)) if rows else 0.0
+        below = best - heights
+        offset = float(np.average(heights, weights=_precision(below, _FAR))) if rows else 0.0
+        precision = _precision(below, far)
         features = np.zeros((len(rows), len(items)))
         for at, (genome, _) in enumerate(rows):
             features[at, [items[item] for item in genome.items()]] = 1.0
         weighted = features.T * precision
-        information = weighted @ features + np.eye(len(items)) / _PRIOR_SD**2
+        information = weighted @ features + np.eye(len(items)) / prior_sd**2
         covariance = np.linalg.inv(information).astype(np.float64)
-        return cls(items, offset, covariance @ weighted @ (heights - offset), covariance)
+        return cls(items, offset, covariance @ weighted @ (heights - offset), covariance, prior_sd)
 
     def score(self, genome: Genome) -> float:
         """The optimistic log2 speed-up of `genome`."""
         known = [self.items[item] for item in genome.items() if item in self.items]
         unknown = len(genome) - len(known)
-        variance = self.covariance[np.ix_(known, known)].sum() + unknown * _PRIOR_SD**2
+        variance = self.covariance[np.ix_(known, known)].sum() + unknown * self.prior_sd**2
         return self.offset + float(self.mean[known].sum() + np.sqrt(max(variance, 0.0)))
+
+
+def _precision(below: npt.NDArray[np.float64], far: float) -> npt.NDArray[np.float64]:
+    return 1.0 / (_NOISE_SD**2 + (far * below) ** 2)

@@ -164,6 +164,17 @@ def test_aim_lands_where_it_says_from_the_nearest_elite_or_from_nothing(view_of:
     assert near[()] > 0 and len(near) == 4
 
 
+def test_no_emitter_proposes_what_is_hopeless_and_aim_turns_to_other_cells(view_of: Any, prompt: Any) -> None:
+    view = view_of(
+        {(1, 1, 1): 0.5, (1, 2, 1): 0.4}, score=lambda genome: 0.0, hopeless=lambda genome: genome["memory"] == 0
+    )
+    for emitter in generator_emitters():
+        proposals = [emitter.ask(view, prompt, np.random.default_rng(seed)) for seed in range(20)]
+        found = [proposal for proposal in proposals if proposal is not None]
+        assert len(found) >= 19
+        assert all(proposal.candidate.genome["memory"] != 0 for proposal in found)
+
+
 def test_aim_tries_another_target_when_the_space_cannot_reach_one(view_of: Any, prompt: Any) -> None:
     cells = frozenset({(0, 0, 3), (1, 0, 3), (2, 0, 3), (0, 0, 2)})
     proposal = AimEmitter(Selection()).ask(view_of({}, reachable=cells), prompt, np.random.default_rng(0))

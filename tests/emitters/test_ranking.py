@@ -35,3 +35,13 @@ def test_nothing_measured_scores_what_is_unknown_alone() -> None:
     ranker = Ranker.fit([])
     assert ranker.score({}) == 0.0
     assert ranker.score({"a": 1, "b": 2}) > ranker.score({"a": 1}) > 0.0
+
+
+def test_taken_at_their_word_slow_kernels_say_what_is_hopeless_and_not_what_was_tried_beside_it() -> None:
+    slow = [({"vector": "no", "tile": tile, "rows": rows}, -4.0) for tile in "123" for rows in "12"]
+    rows = [*slow, ({"rows": "1"}, 0.1), ({}, 0.0), ({"stream": "on"}, 0.3)]
+    blunt = Ranker.fit(rows, blunt=True)
+    assert blunt.score({"vector": "no", "tile": "1", "stream": "on"}) < -3.0 < Ranker.fit(rows).score({"vector": "no"})
+    assert min(blunt.score(genome) for genome in ({"tile": "3"}, {"rows": "2"}, {"tile": "1", "rows": "2"})) > -2.0
+    assert blunt.score({"vector": "no", "tile": "1", "never": "tried"}) > -3.0
+    assert Ranker.fit([*rows, ({"vector": "no"}, -2.5)], blunt=True).score({"vector": "no"}) > -3.0
