@@ -224,7 +224,8 @@ def _load(load: Load, ctx: Context) -> Value:
     place = pointer if where == "0" else f"{pointer} + {where}"
     masks = [guard for guard in load.guards if ctx.vector and ctx.lane in axes_of(guard.arg)]
     rest = [guard for guard in load.guards if guard not in masks]
-    if ctx.vector and ctx.lane in axes_of(load.index):
+    moves = ctx.lane in (axes_of(load.index) if access.terms is None else access.axes)  # an expanded axis does not
+    if ctx.vector and moves:
         if access.terms is None:
             step = _beside(load, ctx.lane, ctx.tensors)
         else:

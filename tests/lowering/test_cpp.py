@@ -161,6 +161,10 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Tanh(), nn.MaxPool2d(2), nn.GroupNorm(2, 6)),
         [rand(2, 3, 10, 13)],
     ),
+    "expanded": (
+        Module(lambda x, w, s: torch.sigmoid(x @ w) * s + s.exp()),
+        [rand(5, 9, 24)[:, ::2, ::3], rand(8, 20), rand(1).expand(5, 20)],
+    ),
     "film": (Module(film), [rand(3, 7, 50), rand(3, 5), rand(5, 14)]),
     "parts_of_rows": (Module(clamped_and_normalised), [rand(17, 59)]),
     "cumsum": (Module(lambda x: (x.cumsum(-1) * 2, x.flip(0).cumsum(0).flip(0))), [rand(5, 300)]),
