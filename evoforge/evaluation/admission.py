@@ -29,7 +29,7 @@ from evoforge.paths import cache_dir
 __all__ = ["Admission", "Control", "admit"]
 
 _ELSEWHERE = "outputs for other inputs"
-_CONTROLS = 3  # their version: verdicts are kept by it
+_CONTROLS = 4  # their version: verdicts are kept by it
 _Accepts = Callable[[SharedTensors, Reference, Tolerance], tuple[bool, str]]
 
 
@@ -171,20 +171,25 @@ def _other_outputs(
     right: SharedTensors,
     seed: int,
     keep: Callable[[SharedTensors], SharedTensors],
-) -> Iterator[tuple[str, list[SharedTensors]]]:
+) -> Iterator[tuple[str, list[SharedTensors | None]]]:
     """What the module itself gives for other inputs, for half of the data and in half precision, by output.
 
-    That half is the first one; for an output that does not read the other one at all, while others do, that one.
+    That half is the first one; for an output that does not read the other one at all, while others do, that one. None
+    for an output that reads neither.
     """
     count = len(signature.outputs)
     yield _ELSEWHERE, [keep(worker.outputs(workload, keep(worker.inputs(workload, seed + 1))))] * count
     if any(spec.is_float and spec.numel > 1 for spec in signature.inputs):
         first = keep(worker.outputs(workload, keep(_halved(signature, inputs, last=False))))
-        found = [first] * count
+        found: list[SharedTensors | None] = [first] * count
         unread = [first.array(at).tobytes() == right.array(at).tobytes() for at in range(count)]
         if any(unread) and not all(unread):
             second = keep(worker.outputs(workload, keep(_halved(signature, inputs, last=True))))
-            found = [second if other else first for other in unread]
+            neither = [second.array(at).tobytes() == right.array(at).tobytes() for at in range(count)]
+            # What reads neither half reads no floating number: whether it reads its inputs, others tell.
+            found = [
+                (None if none else second) if other else first for other, none in zip(unread, neither, strict=True)
+            ]
         yield "outputs from half of the data", found
     if any(spec.dtype == "f32" for spec in signature.outputs):
         try:
@@ -225,13 +230,15 @@ def _wrong(
     inputs: SharedTensors,
     reference: Reference,
     right: npt.NDArray[Any],
-    others: Mapping[str, list[SharedTensors]],
+    others: Mapping[str, list[SharedTensors | None]],
 ) -> Iterator[tuple[str, npt.NDArray[Any] | float]]:
     """(what it is, the wrong values) for one output."""
     if spec.numel == 0:
         return
     yield "zeros", 0
-    yield "constants", _constant(spec, reference.y64.array(index), others[_ELSEWHERE][index].array(index))
+    elsewhere = others[_ELSEWHERE][index]
+    assert elsewhere is not None
+    yield "constants", _constant(spec, reference.y64.array(index), elsewhere.array(index))
     for at, given in enumerate(signature.inputs):
         if (given.shape, given.dtype) == (spec.shape, spec.dtype):
             yield f"copies of {given.name}", inputs.array(at)
@@ -240,10 +247,11 @@ def _wrong(
         half = right.copy()
         half[(rows + 1) // 2 :] = 0
         yield "outputs with half of the rows", half
-    for name, other in others.items():
+    for name, all_outputs in others.items():
+        other = all_outputs[index]
         # Rounding cannot change which of two integers is meant often enough to prove anything.
-        if spec.dtype == "f32" or "half precision" not in name:
-            yield name, other[index].array(index)
+        if other is not None and (spec.dtype == "f32" or "half precision" not in name):
+            yield name, other.array(index)
 
 
 def _constant(spec: TensorSpec, y64: npt.NDArray[Any], elsewhere: npt.NDArray[Any]) -> Any:

@@ -343,7 +343,13 @@ class WorkloadModel:
 
     def _converted(self, dtype: torch.dtype) -> torch.nn.Module:
         with self.blamed("a copy of the model"):
-            return copy.deepcopy(self.model).to(dtype)
+            made: dict[int, Any] = {}
+            copied = copy.deepcopy(self.model, made)
+            for module in copied.modules():
+                for name, value in vars(module).items():
+                    if isinstance(value, types.FunctionType) and value.__closure__:
+                        vars(module)[name] = _rebound(value, made)
+            return copied.to(dtype)
 
     def _run_as(self, dtype: torch.dtype, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         cast = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors]
@@ -385,6 +391,15 @@ class _FunctionModel(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *arguments: Any) -> Any:
         return self.function(*arguments)
+
+
+def _rebound(function: types.FunctionType, made: Mapping[int, Any]) -> types.FunctionType:
+    """A function that a module keeps, such as ``self.mlp = lambda x: inner(x)``, with the copies of what it holds."""
+    held = [made.get(id(cell.cell_contents), cell.cell_contents) for cell in function.__closure__ or ()]
+    return types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__,
+        tuple(types.CellType(value) for value in held),
+    )  # fmt: skip
 
 
 def _moved(weight: torch.Tensor, generator: torch.Generator, *, positive: bool) -> torch.Tensor:

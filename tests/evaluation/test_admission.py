@@ -24,12 +24,12 @@ WORKLOADS = [
     {"name": "identity", "MODE": "identity"}, {"name": "half", "MODE": "half"}, {"name": "random", "MODE": "random"},
     {"name": "argmax", "MODE": "argmax"}, {"name": "relu", "MODE": "relu"}, {"name": "parts", "MODE": "parts"},
     {"name": "loss", "MODE": "loss"}, {"name": "steady", "MODE": "steady"}, {"name": "pool", "MODE": "pool"},
-    {"name": "thin", "MODE": "thin", "SHAPE": (4, 10, 27, 1)},
+    {"name": "counted", "MODE": "counted"}, {"name": "thin", "MODE": "thin", "SHAPE": (4, 10, 27, 1)},
 ]
 
 
 class Model(nn.Module):
-    def forward(self, x, y):
+    def forward(self, x, y, n):
         if MODE == "norm":
             s = x + y
             return torch.layer_norm(s, s.shape[-1:]), s
@@ -43,6 +43,8 @@ class Model(nn.Module):
             return x[:, :8].exp().sum(-1)
         if MODE == "parts":
             return x[:, :5].exp(), x[:, 5:11].exp(), x[:, 11:].exp()
+        if MODE == "counted":
+            return x.exp(), n.prod(-1)
         if MODE == "loss":
             return ((x - y) ** 2).mean()
         if MODE == "steady":
@@ -57,7 +59,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(SHAPE), torch.randn(SHAPE)]
+    return [torch.randn(SHAPE), torch.randn(SHAPE), torch.randint(1, 9, (6, 5))]
 """
 
 
@@ -78,7 +80,7 @@ def reasons(worker: ReferenceWorker, workload: str) -> tuple[str, ...]:
     return admit(worker, {workload: worker.describe()[workload]}, Tolerance()).reasons
 
 
-@pytest.mark.parametrize("workload", ["norm", "argmax", "relu", "parts", "loss", "pool", "thin"])
+@pytest.mark.parametrize("workload", ["norm", "argmax", "relu", "parts", "loss", "pool", "thin", "counted"])
 def test_honest_tasks_are_fit(worker: ReferenceWorker, workload: str) -> None:
     signature = worker.describe()[workload]
     admission = admit(worker, {workload: signature}, Tolerance())

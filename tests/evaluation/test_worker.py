@@ -262,6 +262,35 @@ def get_inputs():
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+def test_a_function_that_a_module_keeps_follows_its_copies(tmp_path: Path) -> None:
+    task = task_of(
+        tmp_path,
+        "kept",
+        """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleDict({"inner": nn.Linear(16, 8)})
+        parts = self.parts
+        self.whole = lambda x: parts.inner(x) + self.parts.inner(x)
+
+    def forward(self, x):
+        return self.whole(x)
+
+def get_inputs():
+    return [torch.randn(4, 16)]
+""",
+    )
+    with ReferenceWorker(task, seed=1) as worker:
+        inputs, (w, b) = worker.inputs("default", 3), worker.constants("default").arrays()
+        found = worker.reference("default", inputs).y64.array(0)
+        expected = 2 * (_wide(inputs.array(0)) @ _wide(w).T + _wide(b))
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 @pytest.mark.parametrize("floating", [False, True])
 def test_what_is_made_of_integers_is_rounded_where_no_input_is(floating: bool, tmp_path: Path) -> None:
     """A task's tolerance follows how inputs' rounding moves its outputs; positions have none of their own."""
