@@ -71,6 +71,7 @@ def run_kernels(task: str, arm: str, seed: int, evals: int, folder: Path) -> dic
         "task": task, "arm": arm, "seed": seed, "budget_evals": evals, "evaluations": result.evaluations,
         "correct": result.correct, "qd_score": result.qd_score, "cells": result.filled, "reachable": result.reachable,
         "best": best.objective if best else None, "qd_auc": qd_auc(sorted(journey.trace.items())),
+        "roofline": result.best.roofline_fraction if result.best else None,
         "prompts": prompts, "measured": measured, "stopped": result.stop_reason,
         "seconds": round(time.perf_counter() - began, 1),
     }  # fmt: skip

@@ -9,15 +9,16 @@ and replies a campaign repeats itself exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from evoforge.campaign._desk import Answered, Desk
 from evoforge.campaign._evolution import Evolution
-from evoforge.campaign._journey import BREADTH, CLOSE, WORTHLESS, Journey
+from evoforge.campaign._journey import BREADTH, CLOSE, Journey
 from evoforge.campaign._setup import NEAR_BOUND
 from evoforge.campaign._state import State, point
 from evoforge.core import AddStatus, Call, Cell, Evaluation, MetaPrompt, Status
@@ -46,6 +47,7 @@ EXHAUSTED = (_NO_MODEL, _NO_GENERATOR, _NO_SPACE, _NEAR_BOUND)
 """Why a search stops of its own: there is nothing left to propose, or to gain."""
 
 _ENOUGH = 8  # measured kernels before drafts are ranked by what their decisions have done
+_HOPELESS = -2.0  # log2: what is expected below is not proposed; of two such kernels one is not worth its measurement
 _UNRANKED = 0.1  # share of the proposals that are taken as they come all the same
 _STAGNANT = 64  # tickets without a new elite, after which as many start from nothing
 _ATTEMPTS = 64  # asks of a round that may find nothing before the space counts as exhausted
@@ -135,18 +137,23 @@ class Loop:
         attempts = dict(view.attempts)
         measured = self.state.measured()
         ranker = Ranker.fit(measured) if len(measured) >= _ENOUGH else None
-        blunt = Ranker.fit(self.state.measured(Status.PRUNED), blunt=True)
+        blunt = Ranker.fit(
+            [(self._implied(genome), height) for genome, height in self.state.measured(Status.PRUNED)],
+            blunt=True, known=self.space.handicaps() if self.space is not None else (),
+        )  # fmt: skip
+        barren: set[str] = set()  # emitters that found nothing in this round
         for _ in range(_ATTEMPTS):
             if len(batch) + asked == self.workers:
                 break
             ticket = self._ticket()
             rng = np.random.default_rng([self.seed, ticket])
             now = replace(view, tried=tried, attempts=attempts, asked=self.desk.out if self.desk else frozenset())
-            if ranker is not None and rng.random() >= _UNRANKED:
-                now = replace(now, score=ranker.score, hopeless=lambda genome: blunt.score(genome) < WORTHLESS)
+            if rng.random() >= _UNRANKED:
+                now = replace(now, hopeless=lambda genome: blunt.expected(self._implied(genome)) < _HOPELESS)
+                now = replace(now, score=ranker.score) if ranker is not None else now
             if len(batch) % 2 and self.journey.clock.progress(self.state.spent) >= BREADTH:
                 now = self._summit(now)
-            arms = self._arms(now, first=not batch)
+            arms = self._arms(now, barren, first=not batch)
             if not arms:
                 break
             arm = self.bandit.choose(arms, ticket, rng)
@@ -162,12 +169,18 @@ class Loop:
             proposal = next(one for one in self.emitters if one.name == arm.emitter).ask(now, prompt, rng)
             if proposal is None or self.state.gate.twin(proposal.candidate):
                 self.bandit.forget(ticket)
+                barren.add(arm.emitter)
                 continue
             batch.append((ticket, proposal))
             tried.add(proposal.candidate.id)
             if proposal.target_cell is not None:
                 attempts[proposal.target_cell] = attempts.get(proposal.target_cell, 0) + 1
         return batch
+
+    def _implied(self, genome: Mapping[str, Any]) -> dict[str, Any]:
+        """Decisions and the levels they imply: what is worth nothing mostly is so at a whole level of an axis."""
+        cell = self.space.implied_cell(genome) if self.space is not None else ()
+        return {**genome, **{f"axis {axis}": level for axis, level in enumerate(cell)}}
 
     def _summit(self, view: SearchView) -> SearchView:
         """The view of an emitter that may only build on what is near the best (half of the tickets, late)."""
@@ -177,11 +190,15 @@ class Loop:
         near = {cell: pair for cell, pair in view.elites.items() if pair[0].objective > best - CLOSE / 2}
         return replace(view, elites=near, reachable=frozenset(near))
 
-    def _arms(self, view: SearchView, *, first: bool) -> list[Arm]:
-        """What may be pulled. While the map is drawn, all but the first of a round aim at empty cells."""
+    def _arms(self, view: SearchView, barren: AbstractSet[str], *, first: bool) -> list[Arm]:
+        """What may be pulled. While the map is drawn, all but the first of a round aim at empty cells.
+
+        Who was `barren` is not asked again while others are left.
+        """
         models = self.desk.models if self.desk else ()
         emitters = self.emitters if self.space is not None else ()
         arms = arms_of([*emitters, *self.writers], self.pool.active(), view, models)
+        arms = [arm for arm in arms if arm.emitter not in barren] or arms
         empty = view.reachable - view.elites.keys()
         if first or not empty or self.journey.clock.progress(self.state.spent) >= BREADTH:
             return arms

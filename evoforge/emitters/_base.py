@@ -69,6 +69,9 @@ class Space(Protocol):
     def reachable(self) -> frozenset[Cell]:
         """Every cell that some genome implies."""
 
+    def handicaps(self) -> Sequence[tuple[Genome, float]]:
+        """Decisions, and the log2 speed-up that they are known to cost (negative) before anything is measured."""
+
     def render(self, genome: Genome) -> str:
         """The source, parameter header included."""
 

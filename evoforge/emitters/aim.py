@@ -12,6 +12,7 @@ from evoforge.emitters.selection import Selection
 
 __all__ = ["AimEmitter"]
 
+_HOPELESS = 3  # cells that seem to take what is worth nothing, after which others are asked: a draft takes 10 to 50 ms
 _FROM_ELITE = 0.75  # share of attempts that start from the nearest elite, the rest from nothing
 
 
@@ -31,7 +32,8 @@ class AimEmitter:
 
     def _drafts(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Iterator[Draft | None]:
         target: Cell | None = None
-        while True:
+        patience = _HOPELESS
+        while patience:
             if target is None or view.score is None:  # drafts are ranked among those for one cell
                 target = self._selection.target(view, meta_prompt.strategy, rng)
             if target is None:
@@ -42,6 +44,7 @@ class AimEmitter:
             yield None if genome is None else Draft(genome, () if near is None else (near,), target)
             if genome is not None and view.hopeless(genome):
                 target = None  # this cell, it seems, takes what is worth nothing
+                patience -= 1
 
     def tell(self, outcome: Outcome) -> None:
         self._selection.tell(outcome)

@@ -14,8 +14,9 @@ from evoforge.emitters._base import Genome
 __all__ = ["Ranker"]
 
 _PRIOR_SD = 0.3  # log2: what a decision is expected to do
-_BLUNT_SD = 2.0
 _NOISE_SD = 0.2  # log2: a quick trial's noise
+_BLUNT_SD, _BLUNT_NOISE_SD = 2.0, 1.0  # log2: over the whole range decisions do more, and what they do together too
+_KNOWN = 2  # measurements that what is known before any counts as
 _FAR = 0.5  # noise added per log2 below the best: what limits a slow kernel says little about fast ones
 
 Item = tuple[str, Any]
@@ -37,23 +38,28 @@ class Ranker:
     prior_sd: float = _PRIOR_SD
 
     @classmethod
-    def fit(cls, rows: Sequence[tuple[Genome, float]], *, blunt: bool = False) -> Ranker:
+    def fit(
+        cls, rows: Sequence[tuple[Genome, float]], *, blunt: bool = False, known: Sequence[tuple[Genome, float]] = ()
+    ) -> Ranker:
         """From (genome, log2 speed-up) pairs; a genome may come more than once.
 
         Args:
+            known: decisions and what they are expected to add (log2) before anything was measured; each counts as two
+                measurements.
             blunt: takes slow kernels at their word, and a decision may do much: not for what is best, but for what is
                 worth nothing.
         """
-        prior_sd, far = (_BLUNT_SD, 0.0) if blunt else (_PRIOR_SD, _FAR)
+        prior_sd, noise_sd, far = (_BLUNT_SD, _BLUNT_NOISE_SD, 0.0) if blunt else (_PRIOR_SD, _NOISE_SD, _FAR)
+        heights = np.array([height for _, height in rows])
+        best = heights.max() if rows else 0.0
+        offset = float(np.average(heights, weights=_precision(best - heights, _NOISE_SD, _FAR))) if rows else 0.0
+        rows = [*rows, *[(genome, offset + effect) for genome, effect in known] * _KNOWN]
+        heights = np.array([height for _, height in rows])
+        precision = _precision(best - heights, noise_sd, far)
         items: dict[Item, int] = {}
         for genome, _ in rows:
             for item in genome.items():
                 items.setdefault(item, len(items))
-        heights = np.array([height for _, height in rows])
-        best = heights.max() if rows else 0.0
-        below = best - heights
-        offset = float(np.average(heights, weights=_precision(below, _FAR))) if rows else 0.0
-        precision = _precision(below, far)
         features = np.zeros((len(rows), len(items)))
         for at, (genome, _) in enumerate(rows):
             features[at, [items[item] for item in genome.items()]] = 1.0
@@ -61,6 +67,10 @@ class Ranker:
         information = weighted @ features + np.eye(len(items)) / prior_sd**2
         covariance = np.linalg.inv(information).astype(np.float64)
         return cls(items, offset, covariance @ weighted @ (heights - offset), covariance, prior_sd)
+
+    def expected(self, genome: Genome) -> float:
+        """The mean log2 speed-up of `genome`; what was never tried adds nothing."""
+        return self.offset + float(sum(self.mean[self.items[item]] for item in genome.items() if item in self.items))
 
     def score(self, genome: Genome) -> float:
         """The optimistic log2 speed-up of `genome`."""
@@ -70,5 +80,5 @@ class Ranker:
         return self.offset + float(self.mean[known].sum() + np.sqrt(max(variance, 0.0)))
 
 
-def _precision(below: npt.NDArray[np.float64], far: float) -> npt.NDArray[np.float64]:
-    return 1.0 / (_NOISE_SD**2 + (far * below) ** 2)
+def _precision(below: npt.NDArray[np.float64], noise_sd: float, far: float) -> npt.NDArray[np.float64]:
+    return 1.0 / (noise_sd**2 + (far * below) ** 2)

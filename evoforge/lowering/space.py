@@ -8,6 +8,7 @@ out, so the empty genome is the plain schedule. Strategies weigh choices by ``ge
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -18,19 +19,20 @@ from evoforge.core import Cell, Params, Strategy
 from evoforge.errors import UnsupportedError
 from evoforge.lowering import rewrites
 from evoforge.lowering.aiming import Aiming
-from evoforge.lowering.cost import signature_of, trace_signature
+from evoforge.lowering.cost import flops, signature_of, trace_signature
 from evoforge.lowering.cpp import Kernel, print_kernel
 from evoforge.lowering.domain import Domain
 from evoforge.lowering.genes import Genes, Genome
 from evoforge.lowering.implied import Machine, implied_cell
 from evoforge.lowering.ir import Graph
 from evoforge.lowering.planner import make_plan
-from evoforge.lowering.schedule import Schedule
+from evoforge.lowering.schedule import Schedule, gene_name
 from evoforge.lowering.unify import build_domain
 
 __all__ = ["Genome", "ScheduleSpace"]
 
 _AXES = ("tiling", "memory", "fusion")
+_BUSY = 2.0  # operations per byte of the tensors beyond which memory waits for scalars (a core: 5 a ns; 5 to 20 bytes)
 
 
 class ScheduleSpace:
@@ -65,6 +67,8 @@ class ScheduleSpace:
         self._whole = signature_of(graphs[0])
         self._traced = trace_signature(graphs[0], self._whole, l2_bytes) or self._whole
         self._graphs = [rewrites.unfold(graph) for graph in graphs]
+        nbytes = self._whole.input_bytes + self._whole.constant_bytes + self._whole.output_bytes
+        self._busy = sum(flops(graphs[0]).values()) > _BUSY * nbytes
         self._domains: dict[tuple[str, ...], Domain] = {}
         self._kernels: dict[str, tuple[str, Kernel]] = {}
         self._cells: dict[tuple[str, tuple[tuple[str, int], ...]], Cell] = {}
@@ -162,6 +166,15 @@ class ScheduleSpace:
     def reachable(self) -> frozenset[Cell]:
         """The implied cells of constructed and of random genomes, always the same ones."""
         return self._aiming.reachable()
+
+    def handicaps(self) -> list[tuple[Genome, float]]:
+        """What decisions are known to cost, log2, before anything is measured.
+
+        A contraction in scalars does one lane's work an instruction, and reads anew for each what a block keeps in
+        registers. Nothing is known where memory is what there is to wait for.
+        """
+        contracts = any(gene_name(key) == "contract" for key in self._genes.values)
+        return [({"vector": "scalar"}, -math.log2(self.lanes) - 1.0)] if contracts and self._busy else []
 
     # what a genome becomes
 

@@ -15,7 +15,7 @@ from evoforge.campaign._journey import Journey
 from evoforge.campaign._loop import Loop
 from evoforge.campaign._state import State
 from evoforge.core import Block, Candidate, Cell, Evaluation, Kind, MetaPrompt, Status, WorkloadTiming
-from evoforge.emitters import Bandit, Outcome, Proposal, SearchView
+from evoforge.emitters import Bandit, Emitter, Outcome, Proposal, SearchView
 from evoforge.prompts import PromptPool
 from evoforge.storage import Store
 
@@ -61,20 +61,44 @@ class Watcher:
     def tell(self, outcome: Outcome) -> None: ...
 
 
+class Empty:
+    """An emitter that never finds a kernel, and counts how often it was asked."""
+
+    name = "aim"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def ready(self, view: SearchView) -> bool:
+        return True
+
+    def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> None:
+        self.asked += 1
+
+    def tell(self, outcome: Outcome) -> None: ...
+
+
+class Space:
+    def handicaps(self) -> list[Any]:
+        return []
+
+
 class Forgetful:
     def record_outcome(self, *words: Any, **more: Any) -> list[int]:
         return []
 
 
-def searched(evals: int, reachable: frozenset[Cell], headroom: float | None) -> tuple[str, Watcher]:
+def searched(
+    evals: int, reachable: frozenset[Cell], headroom: float | None, *others: Emitter, workers: int = 1
+) -> tuple[str, Watcher]:
     watcher, pool = Watcher(), PromptPool(list(PromptPool.default("cpp")))
     journey = Journey(
         campaign="c", store=cast(Store, Forgetful()), state=State(reachable), measurer=cast(Any, Machine()),
         narrator=Narrator(None), clock=Clock(evals, None), seed=0, trials=0, lead={},
     )  # fmt: skip
     loop = Loop(
-        journey=journey, space=cast(Any, object()), emitters=[watcher], bandit=Bandit(pool.ancestors), pool=pool,
-        evolution=Evolution(0, 0, 1e-4, 8), seed=0, workers=1, headroom=headroom,
+        journey=journey, space=cast(Any, Space()), emitters=[*others, watcher], bandit=Bandit(pool.ancestors),
+        pool=pool, evolution=Evolution(0, 0, 1e-4, 8), seed=0, workers=workers, headroom=headroom,
     )  # fmt: skip
     return loop.run([Proposal(FIRST, operator="sample", emitter="sample")]), watcher
 
@@ -102,3 +126,10 @@ def test_it_stops_near_the_bound_once_the_map_is_full_or_without_news(
     reason, watcher = searched(100, frozenset(reachable), headroom)
     assert reason == ("near the bound" if kernels < 99 else "evals")
     assert len(watcher.shown) == kernels
+
+
+def test_who_finds_nothing_is_asked_once_a_round() -> None:
+    empty = Empty()
+    reason, watcher = searched(41, frozenset({CELL, OTHER}), None, empty, workers=4)
+    assert (reason, len(watcher.shown)) == ("evals", 40)
+    assert 0 < empty.asked <= 10, "while there is an empty cell, three of the four tickets of a round are to aim at it"

@@ -61,6 +61,9 @@ class ToySpace:
     def reachable(self) -> frozenset[Cell]:
         return frozenset(itertools.product(range(4), range(4), range(3)))
 
+    def handicaps(self) -> list[tuple[Mapping[str, Any], float]]:
+        return []
+
     def render(self, genome: Mapping[str, Any]) -> str:
         return SOURCE.format(**genome)
 

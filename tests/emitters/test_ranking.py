@@ -41,7 +41,19 @@ def test_taken_at_their_word_slow_kernels_say_what_is_hopeless_and_not_what_was_
     slow = [({"vector": "no", "tile": tile, "rows": rows}, -4.0) for tile in "123" for rows in "12"]
     rows = [*slow, ({"rows": "1"}, 0.1), ({}, 0.0), ({"stream": "on"}, 0.3)]
     blunt = Ranker.fit(rows, blunt=True)
-    assert blunt.score({"vector": "no", "tile": "1", "stream": "on"}) < -3.0 < Ranker.fit(rows).score({"vector": "no"})
-    assert min(blunt.score(genome) for genome in ({"tile": "3"}, {"rows": "2"}, {"tile": "1", "rows": "2"})) > -2.0
-    assert blunt.score({"vector": "no", "tile": "1", "never": "tried"}) > -3.0
-    assert Ranker.fit([*rows, ({"vector": "no"}, -2.5)], blunt=True).score({"vector": "no"}) > -3.0
+    assert blunt.expected({"vector": "no", "tile": "1", "stream": "on"}) < -3.0
+    assert Ranker.fit(rows).expected({"vector": "no"}) > -3.0
+    assert min(blunt.expected(genome) for genome in ({"tile": "3"}, {"rows": "2"}, {"tile": "1", "rows": "2"})) > -1.5
+    assert blunt.expected({"vector": "no", "never": "tried"}) == blunt.expected({"vector": "no"})
+    assert Ranker.fit([*rows, *[({"vector": "no"}, -0.5)] * 6], blunt=True).expected({"vector": "no"}) > -2.0
+
+
+def test_what_is_known_before_anything_was_measured_counts_until_measurements_refute_it() -> None:
+    known = [({"vector": "no"}, -4.0)]
+    rows = [({"tile": "1"}, 0.2), ({}, 0.4)]
+    assert Ranker.fit(rows, blunt=True, known=known).expected({"vector": "no"}) < -2.0
+    assert Ranker.fit(rows, blunt=True, known=known).expected({"tile": "1"}) > -0.5
+    assert Ranker.fit(rows, blunt=True).expected({"vector": "no"}) > -0.5
+    refuted = [*rows, *[({"vector": "no"}, 0.1)] * 6]
+    assert Ranker.fit(refuted, blunt=True, known=known).expected({"vector": "no"}) > -2.0
+    assert Ranker.fit([], blunt=True, known=known).expected({}) == 0.0

@@ -190,3 +190,18 @@ def test_textbook_schedules_begin_with_the_default_and_differ(add_norm: Schedule
     assert found[0] == add_norm.default()
     assert len({add_norm.render(genome) for genome in found}) == len(found) >= 3
     assert any("evo::stream(" in add_norm.render(genome) for genome in found[1:])
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "known"),
+    [
+        (nn.Linear(256, 256), (128, 256), [({"vector": "scalar"}, -5.0)]),
+        (nn.Linear(256, 256), (1, 256), []),
+        (nn.Softmax(-1), (128, 256), []),
+    ],
+    ids=["computes", "waits for memory", "no contraction"],
+)
+def test_scalars_are_known_to_be_slow_where_a_contraction_computes(
+    model: nn.Module, shape: tuple[int, ...], known: list[Any]
+) -> None:
+    assert space_of(model, [shape]).handicaps() == known
