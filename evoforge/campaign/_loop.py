@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -74,6 +74,7 @@ class Loop:
     desk: Desk | None = None
     headroom: float | None = None
     next_ticket: int = 0
+    _broken: set[str] = field(default_factory=set)
 
     @property
     def state(self) -> State:
@@ -166,7 +167,7 @@ class Loop:
                 self.desk.submit(ticket, assignment, prompt, arm.model)
                 asked += 1
                 continue
-            proposal = next(one for one in self.emitters if one.name == arm.emitter).ask(now, prompt, rng)
+            proposal = self._proposal(next(one for one in self.emitters if one.name == arm.emitter), now, prompt, rng)
             if proposal is None or self.state.gate.twin(proposal.candidate):
                 self.bandit.forget(ticket)
                 barren.add(arm.emitter)
@@ -176,6 +177,24 @@ class Loop:
             if proposal.target_cell is not None:
                 attempts[proposal.target_cell] = attempts.get(proposal.target_cell, 0) + 1
         return batch
+
+    def _proposal(
+        self, emitter: Emitter, view: SearchView, prompt: MetaPrompt, rng: np.random.Generator
+    ) -> Proposal | None:
+        """What the emitter proposes; None where it found nothing, or broke.
+
+        One schedule that cannot be printed must not end a search of weeks.
+        """
+        try:
+            return emitter.ask(view, prompt, rng)
+        except Exception as error:  # the boundary to the generator; a notice says what broke, once
+            text = (
+                f"{emitter.name} broke and its ticket was left out, please report it: {type(error).__name__}: {error}"
+            )
+            if text not in self._broken:
+                self._broken.add(text)
+                self.journey.narrator.tell("notice", text=text)
+            return None
 
     def _implied(self, genome: Mapping[str, Any]) -> dict[str, Any]:
         """Decisions and the levels they imply: what is worth nothing mostly is so at a whole level of an axis."""

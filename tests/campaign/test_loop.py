@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evoforge.campaign._budget import Clock
-from evoforge.campaign._events import Narrator
+from evoforge.campaign._events import Event, Narrator, Observer
 from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import Journey
 from evoforge.campaign._loop import Loop
@@ -78,6 +78,23 @@ class Empty:
     def tell(self, outcome: Outcome) -> None: ...
 
 
+class Broken(Empty):
+    """An emitter whose every kernel fails to print."""
+
+    def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> None:
+        super().ask(view, meta_prompt, rng)
+        raise KeyError("axis")
+
+
+class Told:
+    def __init__(self) -> None:
+        self.notices: list[str] = []
+
+    def on_event(self, event: Event) -> None:
+        if event.kind == "notice":
+            self.notices.append(event.data["text"])
+
+
 class Space:
     def handicaps(self) -> list[Any]:
         return []
@@ -89,12 +106,13 @@ class Forgetful:
 
 
 def searched(
-    evals: int, reachable: frozenset[Cell], headroom: float | None, *others: Emitter, workers: int = 1
-) -> tuple[str, Watcher]:
+    evals: int, reachable: frozenset[Cell], headroom: float | None, *others: Emitter, workers: int = 1,
+    observer: Observer | None = None,
+) -> tuple[str, Watcher]:  # fmt: skip
     watcher, pool = Watcher(), PromptPool(list(PromptPool.default("cpp")))
     journey = Journey(
         campaign="c", store=cast(Store, Forgetful()), state=State(reachable), measurer=cast(Any, Machine()),
-        narrator=Narrator(None), clock=Clock(evals, None), seed=0, trials=0, lead={},
+        narrator=Narrator(observer), clock=Clock(evals, None), seed=0, trials=0, lead={},
     )  # fmt: skip
     loop = Loop(
         journey=journey, space=cast(Any, Space()), emitters=[*others, watcher], bandit=Bandit(pool.ancestors),
@@ -133,3 +151,11 @@ def test_who_finds_nothing_is_asked_once_a_round() -> None:
     reason, watcher = searched(41, frozenset({CELL, OTHER}), None, empty, workers=4)
     assert (reason, len(watcher.shown)) == ("evals", 40)
     assert 0 < empty.asked <= 10, "while there is an empty cell, three of the four tickets of a round are to aim at it"
+
+
+def test_an_emitter_that_breaks_costs_its_ticket_and_is_told_once() -> None:
+    broken, told = Broken(), Told()
+    reason, watcher = searched(41, frozenset({CELL, OTHER}), None, broken, workers=4, observer=told)
+    assert (reason, len(watcher.shown)) == ("evals", 40)
+    assert broken.asked > 1
+    assert told.notices == ["aim broke and its ticket was left out, please report it: KeyError: 'axis'"]
