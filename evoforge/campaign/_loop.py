@@ -47,7 +47,7 @@ EXHAUSTED = (_NO_MODEL, _NO_GENERATOR, _NO_SPACE, _NEAR_BOUND)
 """Why a search stops of its own: there is nothing left to propose, or to gain."""
 
 _ENOUGH = 8  # measured kernels before drafts are ranked by what their decisions have done
-_HOPELESS = -2.0  # log2: what is expected below is not proposed; of two such kernels one is not worth its measurement
+_HOPELESS = -2.0  # log2: what is expected below is not proposed; such a guess errs by about 1.5
 _UNRANKED = 0.1  # share of the proposals that are taken as they come all the same
 _STAGNANT = 64  # tickets without a new elite, after which as many start from nothing
 _ATTEMPTS = 64  # asks of a round that may find nothing before the space counts as exhausted
@@ -142,7 +142,7 @@ class Loop:
             [(self._implied(genome), height) for genome, height in self.state.measured(Status.PRUNED)],
             blunt=True, known=self.space.handicaps() if self.space is not None else (),
         )  # fmt: skip
-        barren: set[str] = set()  # emitters that found nothing in this round
+        barren: set[str] = set()  # emitters that found nothing new in this round
         for _ in range(_ATTEMPTS):
             if len(batch) + asked == self.workers:
                 break
@@ -183,10 +183,13 @@ class Loop:
     ) -> Proposal | None:
         """What the emitter proposes; None where it found nothing, or broke.
 
-        One schedule that cannot be printed must not end a search of weeks.
+        One schedule that cannot be printed, or whose cell cannot be told, must not end a search of weeks.
         """
         try:
-            return emitter.ask(view, prompt, rng)
+            proposal = emitter.ask(view, prompt, rng)
+            if proposal is not None and proposal.candidate.genome is not None:
+                self._implied(proposal.candidate.genome)  # later rounds ask for it
+            return proposal
         except Exception as error:  # the boundary to the generator; a notice says what broke, once
             text = (
                 f"{emitter.name} broke and its ticket was left out, please report it: {type(error).__name__}: {error}"

@@ -12,7 +12,7 @@ from evoforge.emitters.selection import Selection
 
 __all__ = ["AimEmitter"]
 
-_HOPELESS = 3  # cells that seem to take what is worth nothing, after which others are asked: a draft takes 10 to 50 ms
+_PATIENCE = 3  # cells that seem to take what is worth nothing, after which others are asked: a draft takes 10 to 50 ms
 _FROM_ELITE = 0.75  # share of attempts that start from the nearest elite, the rest from nothing
 
 
@@ -32,7 +32,7 @@ class AimEmitter:
 
     def _drafts(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Iterator[Draft | None]:
         target: Cell | None = None
-        patience = _HOPELESS
+        patience = _PATIENCE
         while patience:
             if target is None or view.score is None:  # drafts are ranked among those for one cell
                 target = self._selection.target(view, meta_prompt.strategy, rng)

@@ -50,12 +50,14 @@ class Watcher:
 
     def __init__(self) -> None:
         self.shown: list[Mapping[Cell, str]] = []
+        self.refused: list[tuple[bool, bool]] = []
 
     def ready(self, view: SearchView) -> bool:
         return True
 
     def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal:
         self.shown.append({cell: candidate.source for cell, (_, candidate) in view.elites.items()})
+        self.refused.append((view.hopeless({"vector": "scalar"}), view.hopeless({})))
         return Proposal(Candidate("cpp", f"int x = {len(self.shown)};"), operator="sample", emitter="sample")
 
     def tell(self, outcome: Outcome) -> None: ...
@@ -72,8 +74,9 @@ class Empty:
     def ready(self, view: SearchView) -> bool:
         return True
 
-    def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> None:
+    def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal | None:
         self.asked += 1
+        return None
 
     def tell(self, outcome: Outcome) -> None: ...
 
@@ -86,6 +89,16 @@ class Broken(Empty):
         raise KeyError("axis")
 
 
+class Riddler(Empty):
+    """An emitter whose kernels have no cell that could be told."""
+
+    def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal:
+        self.asked += 1
+        return Proposal(
+            Candidate("cpp", f"int y = {self.asked};", genome={"riddle": "1"}), operator="aim", emitter="aim"
+        )
+
+
 class Told:
     def __init__(self) -> None:
         self.notices: list[str] = []
@@ -96,8 +109,15 @@ class Told:
 
 
 class Space:
+    """Scalars are known to be slow; the cell of a kernel with a `riddle` cannot be told."""
+
     def handicaps(self) -> list[Any]:
-        return []
+        return [({"vector": "scalar"}, -4.0)]
+
+    def implied_cell(self, genome: Mapping[str, Any]) -> Cell:
+        if "riddle" in genome:
+            raise KeyError("riddle")
+        return CELL
 
 
 class Forgetful:
@@ -153,9 +173,18 @@ def test_who_finds_nothing_is_asked_once_a_round() -> None:
     assert 0 < empty.asked <= 10, "while there is an empty cell, three of the four tickets of a round are to aim at it"
 
 
-def test_an_emitter_that_breaks_costs_its_ticket_and_is_told_once() -> None:
-    broken, told = Broken(), Told()
+def test_what_is_known_to_be_slow_is_refused_from_the_first_round_on_but_for_a_tenth_of_the_tickets() -> None:
+    _, watcher = searched(100, frozenset({CELL}), None)
+    assert not any(plain for _, plain in watcher.refused)
+    scalars = [scalar for scalar, _ in watcher.refused]
+    assert True in scalars[:3]
+    assert 0.8 < sum(scalars) / len(scalars) < 1.0
+
+
+@pytest.mark.parametrize(("broken", "what"), [(Broken(), "axis"), (Riddler(), "riddle")])
+def test_an_emitter_that_breaks_costs_its_ticket_and_is_told_once(broken: Empty, what: str) -> None:
+    told = Told()
     reason, watcher = searched(41, frozenset({CELL, OTHER}), None, broken, workers=4, observer=told)
     assert (reason, len(watcher.shown)) == ("evals", 40)
     assert broken.asked > 1
-    assert told.notices == ["aim broke and its ticket was left out, please report it: KeyError: 'axis'"]
+    assert told.notices == [f"aim broke and its ticket was left out, please report it: KeyError: '{what}'"]

@@ -183,6 +183,17 @@ def test_aim_tries_another_target_when_the_space_cannot_reach_one(view_of: Any, 
     assert AimEmitter(Selection()).ask(hopeless, prompt, np.random.default_rng(0)) is None
 
 
+def test_aim_gives_up_where_three_cells_take_only_what_is_hopeless(
+    view_of: Any, space: Any, prompt: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    original = space.aim
+    monkeypatch.setattr(space, "aim", lambda *words: asked.append(words) or original(*words))
+    view = view_of({(1, 1, 1): 0.5}, score=lambda genome: 0.0, hopeless=lambda genome: True)
+    assert AimEmitter(Selection()).ask(view, prompt, np.random.default_rng(0)) is None
+    assert len(asked) == 3
+
+
 def test_the_strategy_reaches_the_space(view_of: Any, space: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Strategy] = []
     for name in ("sample", "mutate", "cross", "aim"):

@@ -196,7 +196,7 @@ def test_textbook_schedules_begin_with_the_default_and_differ(add_norm: Schedule
     ("model", "shape", "known"),
     [
         (nn.Linear(256, 256), (128, 256), [({"vector": "scalar"}, -5.0)]),
-        (nn.Linear(256, 256), (1, 256), []),
+        (nn.Linear(256, 256), (2, 256), []),
         (nn.Softmax(-1), (128, 256), []),
     ],
     ids=["computes", "waits for memory", "no contraction"],
