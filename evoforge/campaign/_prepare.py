@@ -82,7 +82,7 @@ def prepare(
         UnsupportedError: an operator is not covered and nobody but the generator would write kernels.
         TaskError: the task cannot be run or is not fit to be searched.
     """
-    from evoforge.evaluation.ceilings import build_probe, known_ceilings
+    from evoforge.evaluation.ceilings import build_probe, known_ceilings, measure_ceilings
     from evoforge.evaluation.judge import Judge
 
     target = known_ceilings(row.target)
@@ -105,13 +105,16 @@ def prepare(
     narrator.tell("phase", text="waiting for torch.compile")
     state = judge.wait_compiled(600.0)
     if not target.ceilings:
-        from evoforge.evaluation.ceilings import measure_ceilings
-
         narrator.tell("phase", text="measuring this machine's ceilings")
         target = measure_ceilings(target)
         if known is None or known.bounds_ms is None:
             setup = bounded(setup, judge, target)
     setup = _baselines(judge, setup, state, config, narrator)
+    if setup.at_bound and (known is None or known.baseline is None):
+        # Ceilings met in a busy moment would end the campaign before it began.
+        narrator.tell("phase", text="measuring this machine's ceilings again")
+        target = measure_ceilings(target, refresh=True)
+        setup = bounded(setup, judge, target)
     return target, judge, setup
 
 

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ import pytest
 from evoforge.archives import Archive, fold_confirmations
 from evoforge.campaign import Campaign, Event, bench, elites, lineage, show, status
 from evoforge.config import Budget, CampaignConfig
-from evoforge.core import Kind, Status
+from evoforge.core import Kind, Status, Target
 from evoforge.errors import EnvironmentChangedError, NotFoundError, UsageError
+from evoforge.evaluation.ceilings import measure_ceilings
 from evoforge.evaluation.forking import WORKER_NAME
 from evoforge.storage import open_store
 
@@ -85,6 +87,21 @@ def test_inputs_on_which_the_task_itself_fails_are_named(small_task: Path, tmp_p
     assert notice.startswith("default: ") and "normal" in notice
     assert notice in status(result.campaign, url)["notices"]
     assert notice in [event.data["text"] for event in recorder.events if event.kind == "notice"]
+
+
+def test_ceilings_of_a_busy_moment_end_no_campaign(
+    small_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(target: Target) -> Target:
+        measured = measure_ceilings(target)
+        return replace(measured, ceilings={key: value / 100 for key, value in measured.ceilings.items()})
+
+    monkeypatch.setattr("evoforge.evaluation.ceilings.known_ceilings", busy)
+    (tmp_path / "task.py").write_text(small_task.read_text() + NO_COMPILE)
+    url = f"sqlite:///{tmp_path}/busy.db"
+    result = Campaign.create(config(tmp_path / "task.py", budget=Budget(evals=2)), url).run()
+    assert (result.stop_reason, result.evaluations) == ("evals", 2)
+    assert result.best is not None and result.best.roofline_fraction < 1
 
 
 def test_the_archive_is_the_fold_of_the_store(finished: tuple[str, Any, Recorder]) -> None:
