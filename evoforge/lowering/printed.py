@@ -84,15 +84,15 @@ def read_body(lines: Sequence[str]) -> Loop:
     open_loops: list[tuple[int, Loop]] = [(-1, root)]
     unrolled, collapsed = False, 1
     for line in lines:
-        text = line.lstrip(" ")
-        if not text or text.startswith("//"):
+        text = line.partition("//")[0].strip(" ")
+        if not text:
             continue
         if text.startswith("#"):
             unrolled = unrolled or "unroll" in text
             found = _COLLAPSE.search(text)
             collapsed = int(found.group(1)) if found else collapsed
             continue
-        depth = len(line) - len(text)
+        depth = len(line) - len(line.lstrip(" "))
         while depth <= open_loops[-1][0]:
             open_loops.pop()
         head, square = _head(text), _GATHERED.match(text)
