@@ -12,6 +12,7 @@ from evoforge.campaign._loop import Loop
 from evoforge.campaign._state import State
 from evoforge.core import Candidate, Params, Strategy
 from evoforge.emitters import Outcome, Proposal
+from evoforge.lowering.aiming import drawn
 from evoforge.lowering.space import ScheduleSpace
 
 __all__ = ["FlatLoop", "OptunaSource", "RandomSource", "Source"]
@@ -62,12 +63,7 @@ class RandomSource(Source):
 
     def point(self, ticket: int, rng: np.random.Generator) -> tuple[Candidate, Params]:
         candidate = self.rendered(self.space.sample(rng, Strategy()))
-        values: Params = {}
-        for _ in range(_TRIES):
-            values = {one.name: int(rng.choice(one.choices)) for one in candidate.space.parameters}
-            if candidate.space.feasible(values):
-                return candidate, values
-        return candidate, candidate.space.defaults()
+        return candidate, drawn(candidate.space, rng)
 
 
 class OptunaSource(Source):

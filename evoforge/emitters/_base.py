@@ -60,8 +60,13 @@ class Space(Protocol):
     def climb(self, genome: Genome, score: Callable[[Genome], float], rng: np.random.Generator) -> Genome:
         """`genome` with every decision as `score` likes it best, beside the others."""
 
-    def aim(self, cell: Cell, rng: np.random.Generator, strategy: Strategy, near: Genome | None) -> Genome | None:
-        """A genome that implies `cell`, taking what it can from `near`; None if none was found."""
+    def aim(
+        self, cell: Cell, rng: np.random.Generator, strategy: Strategy, near: Genome | None, params: Params | None
+    ) -> tuple[Genome, Params] | None:
+        """A genome, and values of its parameters, that imply `cell`, taking what they can from `near` at `params`.
+
+        None if none was found.
+        """
 
     def implied_cell(self, genome: Genome, params: Params | None = None) -> Cell:
         """The cell that the decisions imply, before anything is built."""
@@ -85,7 +90,8 @@ class Proposal:
 
     `parent_cells` are the cells its parents were elites of, in the order of `candidate.parents`.
     `target_cell` is where the emitter wants to land (None: anywhere). `params_hint` are parameter
-    values that won on the first parent; they may name parameters that this kernel does not have.
+    values to begin with, mostly those that won on the first parent; they may name parameters that this kernel
+    does not have.
     `cost_usd` was paid for it.
     """
 
@@ -208,11 +214,12 @@ def evolvable(view: SearchView) -> list[Cell]:
 
 @dataclass(frozen=True)
 class Draft:
-    """A genome before it is rendered, with everything else a proposal needs."""
+    """A genome before it is rendered, with everything else a proposal needs; `params` None: those of the first parent."""
 
     genome: Genome
     parent_cells: tuple[Cell, ...] = ()
     target_cell: Cell | None = None
+    params: Params | None = None
 
 
 def first_new(name: str, drafts: Iterator[Draft | None], view: SearchView, meta_prompt: MetaPrompt) -> Proposal | None:
@@ -246,7 +253,7 @@ def first_new(name: str, drafts: Iterator[Draft | None], view: SearchView, meta_
             meta_prompt=meta_prompt.ref,
             parent_cells=draft.parent_cells,
             target_cell=draft.target_cell,
-            params_hint=dict(parents[0][0].params) if parents else {},
+            params_hint=dict(parents[0][0].params if parents and draft.params is None else draft.params or {}),
         )
         if view.score is None:
             return proposal

@@ -1,4 +1,4 @@
-"""Genomes for a wanted cell: built from what the cell asks for, walked towards, or met before."""
+"""Genomes and parameter values for a wanted cell: built from what the cell asks for, walked towards, or met before."""
 
 from __future__ import annotations
 
@@ -9,55 +9,91 @@ from typing import Any
 
 import numpy as np
 
-from evoforge.core import Cell, Strategy
+from evoforge.core import Cell, Params, ParameterSpace, Strategy
 from evoforge.lowering.genes import Genes, Genome
 
-__all__ = ["Aiming"]
+__all__ = ["Aiming", "Point", "drawn"]
 
 _FEW = 4
+_SETTINGS = 3  # values that the survey draws for a genome's parameters, besides the defaults
+_TRIES = 64  # draws of values that may break what the parameters require
+
+Point = tuple[Genome, Params]
+"""A genome, and values of its parameters; what they leave out is at its default."""
+
+
+def drawn(space: ParameterSpace, rng: np.random.Generator) -> Params:
+    """Feasible values, each drawn evenly; the defaults where hardly any are feasible."""
+    for _ in range(_TRIES):
+        values = {one.name: int(rng.choice(one.choices)) for one in space.parameters}
+        if space.feasible(values):
+            return values
+    return space.defaults()
 
 
 class Aiming:
-    """Finds genomes whose implied cell is the wanted one."""
+    """Finds genomes, and values of their parameters, whose implied cell is the wanted one.
 
-    def __init__(self, genes: Genes, implied_cell: Callable[[Genome], Cell]) -> None:
+    Args:
+        implied_cell: of a genome at values of all its parameters.
+        parameters: those that a genome's kernel declares.
+    """
+
+    def __init__(
+        self,
+        genes: Genes,
+        implied_cell: Callable[[Genome, Params], Cell],
+        parameters: Callable[[Genome], ParameterSpace],
+    ) -> None:
         self._genes = genes
-        self._implied_cell = implied_cell
+        self._implied_at, self._parameters = implied_cell, parameters
 
     def aim(
-        self, cell: Cell, rng: np.random.Generator, strategy: Strategy, near: Mapping[str, Any] | None = None
-    ) -> Genome | None:
-        """A genome whose implied cell is `cell`, close to `near` where possible; None if none was found."""
+        self,
+        cell: Cell,
+        rng: np.random.Generator,
+        strategy: Strategy,
+        near: Mapping[str, Any] | None = None,
+        params: Params | None = None,
+    ) -> Point | None:
+        """A point whose implied cell is `cell`, close to `near` at `params` where possible; None if none was found."""
         start = self._genes.tidy(near) if near is not None else self._genes.draw(rng, strategy)
         for attempt in range(6):
             genome = self._built_for(cell, start, rng, strategy)
-            if self._implied_cell(genome) == cell:
-                return genome
+            for values in (params, {}) if params else ({},):
+                if self._implied_cell(genome, values) == cell:
+                    return genome, values
             if cell in self._survey:
                 return self._varied(self._like(genome, cell, rng), cell, rng, strategy)
             genome = self._walk(cell, genome, rng, strategy)
             if self._implied_cell(genome) == cell:
-                return genome
+                return genome, {}
             start = self._genes.draw(rng, strategy) if attempt % 2 else self._genes.default()
         return None
 
     def reachable(self) -> frozenset[Cell]:
-        """The implied cells of constructed and of random genomes, always the same ones."""
+        """The implied cells of constructed and of random points, always the same ones."""
         return frozenset(self._survey)
 
-    @cached_property
-    def _survey(self) -> dict[Cell, list[Genome]]:
-        """The genomes met on the way to every cell that constructed and random ones reach."""
-        strategy, rng = Strategy(), np.random.default_rng(0)
-        found: dict[Cell, list[Genome]] = {}
+    def _implied_cell(self, genome: Genome, params: Params | None = None) -> Cell:
+        """Of a genome at what it takes over of `params`."""
+        return self._implied_at(genome, self._parameters(genome).inherit(params or {}))
 
-        def note(genome: Genome) -> None:
-            cell = found.setdefault(self._implied_cell(genome), [])
-            if genome not in cell:
-                cell.append(genome)
+    @cached_property
+    def _survey(self) -> dict[Cell, list[Point]]:
+        """The points met on the way to every cell that constructed and random ones reach."""
+        strategy, rng = Strategy(), np.random.default_rng(0)
+        found: dict[Cell, list[Point]] = {}
+
+        def note(genome: Genome, params: Params | None = None) -> None:
+            cell = found.setdefault(self._implied_cell(genome, params), [])
+            if (genome, params or {}) not in cell:
+                cell.append((genome, params or {}))
 
         for _ in range(40):
-            note(self._genes.draw(rng, strategy))
+            note(genome := self._genes.draw(rng, strategy))
+            for _ in range(_SETTINGS):
+                note(genome, drawn(self._parameters(genome), rng))
         for cell in itertools.product(range(4), repeat=3):
             if cell not in found:
                 note(self._built_for(cell, self._genes.default(), rng, strategy))
@@ -149,22 +185,23 @@ class Aiming:
                     genome[key] = "root" if len(tmps) > 2 and rng.random() < 0.3 else "inline"
             genome[keep] = "root"
 
-    def _like(self, genome: Genome, cell: Cell, rng: np.random.Generator) -> Genome:
-        """One of the genomes of `cell` in the survey that differ from `genome` in the fewest genes."""
+    def _like(self, genome: Genome, cell: Cell, rng: np.random.Generator) -> Point:
+        """One of the points of `cell` in the survey whose genomes differ from `genome` in the fewest genes."""
 
-        def differences(one: Genome) -> int:
-            return sum(one.get(key) != genome.get(key) for key in self._genes.values)
+        def differences(one: Point) -> int:
+            return sum(one[0].get(key) != genome.get(key) for key in self._genes.values)
 
         near = sorted(self._survey[cell], key=differences)[:_FEW]
-        return dict(near[int(rng.integers(len(near)))])
+        return near[int(rng.integers(len(near)))]
 
-    def _varied(self, genome: Genome, cell: Cell, rng: np.random.Generator, strategy: Strategy) -> Genome:
-        """`genome` a few changes further, none of which leaves the cell."""
+    def _varied(self, at: Point, cell: Cell, rng: np.random.Generator, strategy: Strategy) -> Point:
+        """The point a few changes further, none of which leaves the cell."""
+        genome, params = at
         for _ in range(_FEW):
             trial = self._changed(genome, rng, strategy)
-            if self._implied_cell(trial) == cell:
+            if self._implied_cell(trial, params) == cell:
                 genome = trial
-        return genome
+        return genome, params
 
     def _changed(self, genome: Genome, rng: np.random.Generator, strategy: Strategy) -> Genome:
         """`genome` with another value of one gene."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from evoforge.core import Cell, Params, Strategy
+from evoforge.core import Cell, Params, ParameterSpace, Strategy
 from evoforge.errors import UnsupportedError
 from evoforge.lowering import rewrites
 from evoforge.lowering.aiming import Aiming
@@ -73,7 +73,7 @@ class ScheduleSpace:
         self._kernels: dict[str, tuple[str, Kernel]] = {}
         self._cells: dict[tuple[str, tuple[tuple[str, int], ...]], Cell] = {}
         self._genes = Genes(self._domain(()), self._rewrites(), threads, bool(matrix_parts))
-        self._aiming = Aiming(self._genes, self.implied_cell)
+        self._aiming = Aiming(self._genes, self.implied_cell, self._parameters)
         self._printed({})
 
     # what there is to decide
@@ -158,13 +158,22 @@ class ScheduleSpace:
         return here
 
     def aim(
-        self, cell: Cell, rng: np.random.Generator, strategy: Strategy, near: Mapping[str, Any] | None = None
-    ) -> Genome | None:
-        """A genome whose implied cell is `cell`, close to `near` where possible; None if none was found."""
-        return self._aiming.aim(cell, rng, strategy, near)
+        self,
+        cell: Cell,
+        rng: np.random.Generator,
+        strategy: Strategy,
+        near: Mapping[str, Any] | None = None,
+        params: Params | None = None,
+    ) -> tuple[Genome, Params] | None:
+        """A genome, and values of its parameters, whose implied cell is `cell`; None if none was found.
+
+        Close to `near` where possible, and at what it takes over of `params` if that serves. Values left out are the
+        defaults.
+        """
+        return self._aiming.aim(cell, rng, strategy, near, params)
 
     def reachable(self) -> frozenset[Cell]:
-        """The implied cells of constructed and of random genomes, always the same ones."""
+        """The implied cells of constructed and of random genomes, at defaults and at random values, always the same."""
         return self._aiming.reachable()
 
     def handicaps(self) -> list[tuple[Genome, float]]:
@@ -196,6 +205,9 @@ class ScheduleSpace:
                 kernel, values, self._machine, unfused=self.unfused, whole=self._whole, traced=self._traced
             )
         return self._cells[key]
+
+    def _parameters(self, genome: Mapping[str, Any]) -> ParameterSpace:
+        return ParameterSpace.parse(self.render(genome))
 
     def _printed(self, genome: Mapping[str, Any]) -> tuple[str, Kernel]:
         key = json.dumps(self._genes.tidy(genome), sort_keys=True)

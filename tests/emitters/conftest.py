@@ -51,9 +51,10 @@ class ToySpace:
         return genome
 
     def aim(
-        self, cell: Cell, rng: np.random.Generator, strategy: Strategy, near: Mapping[str, Any] | None
-    ) -> Mapping[str, Any] | None:
-        return self._genome(cell, rng) if cell[2] < 3 else None
+        self, cell: Cell, rng: np.random.Generator, strategy: Strategy, near: Mapping[str, Any] | None,
+        params: Mapping[str, int] | None,
+    ) -> tuple[Mapping[str, Any], Mapping[str, int]] | None:  # fmt: skip
+        return (self._genome(cell, rng), params or {}) if cell[2] < 3 else None
 
     def implied_cell(self, genome: Mapping[str, Any], params: Mapping[str, int] | None = None) -> Cell:
         return (genome["tiling"], genome["memory"], genome["fusion"])

@@ -353,7 +353,7 @@ def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
         count = 1
     for number in range(count):
         aimed = space.aim(space.implied_cell(space.sample(rng, Strategy())), rng, Strategy()) if number % 2 else None
-        genomes.append(aimed or space.sample(rng, Strategy()))
+        genomes.append(aimed[0] if aimed else space.sample(rng, Strategy()))
     return [at_random(case, genome, space, graph, rng) for genome in genomes]
 
 

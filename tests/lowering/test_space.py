@@ -13,6 +13,7 @@ from torch import nn
 
 from evoforge.core import ParameterSpace, Strategy
 from evoforge.errors import UnsupportedError, UsageError
+from evoforge.lowering.aiming import drawn
 from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.ir import Axis, Graph, Load, Stage, Tensor
 from evoforge.lowering.space import ScheduleSpace
@@ -115,8 +116,28 @@ def test_aiming_hits_every_reachable_cell(add_norm: ScheduleSpace) -> None:
     cells = add_norm.reachable()
     assert len(cells) >= 48 and all(len({cell[axis] for cell in cells}) == 4 for axis in range(3))
     for cell in sorted(cells):
-        genome = add_norm.aim(cell, rng, PLAIN)
-        assert genome is not None and add_norm.implied_cell(genome) == cell
+        found = add_norm.aim(cell, rng, PLAIN)
+        assert found is not None and add_norm.implied_cell(*found) == cell
+
+
+def test_cells_that_only_values_of_parameters_reach_are_reachable() -> None:
+    """The second operand of a narrow product is read once only if a panel is as wide as it."""
+    space, rng = space_of(nn.Linear(256, 512, bias=False), [(128, 256)]), np.random.default_rng(0)
+    by_values = 0
+    for cell in sorted(space.reachable()):
+        genome, params = space.aim(cell, rng, PLAIN) or ({}, {})
+        values = ParameterSpace.parse(space.render(genome)).inherit(params)
+        assert space.implied_cell(genome, values) == cell
+        by_values += space.implied_cell(genome) != cell
+    assert by_values
+
+
+def test_aiming_keeps_the_values_of_what_it_starts_from_where_they_serve() -> None:
+    space, rng = space_of(nn.Linear(256, 512, bias=False), [(128, 256)]), np.random.default_rng(0)
+    near = space.default()
+    values = drawn(ParameterSpace.parse(space.render(near)), rng)
+    genome, params = space.aim(space.implied_cell(near, values), rng, PLAIN, near, values) or ({}, {})
+    assert params == values and space.implied_cell(genome, values) == space.implied_cell(near, values)
 
 
 def test_reachable_depends_on_the_task() -> None:
