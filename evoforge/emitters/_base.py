@@ -214,7 +214,10 @@ def evolvable(view: SearchView) -> list[Cell]:
 
 @dataclass(frozen=True)
 class Draft:
-    """A genome before it is rendered, with everything else a proposal needs; `params` None: those of the first parent."""
+    """A genome before it is rendered, with everything else a proposal needs.
+
+    `params` None: those of the first parent.
+    """
 
     genome: Genome
     parent_cells: tuple[Cell, ...] = ()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from evoforge.core import Cell, Params, ParameterSpace, Strategy
+from evoforge.core import Cell, ParameterSpace, Params, Strategy
 from evoforge.lowering.genes import Genes, Genome
 
 __all__ = ["Aiming", "Point", "drawn"]

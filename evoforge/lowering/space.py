@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from evoforge.core import Cell, Params, ParameterSpace, Strategy
+from evoforge.core import Cell, ParameterSpace, Params, Strategy
 from evoforge.errors import UnsupportedError
 from evoforge.lowering import rewrites
 from evoforge.lowering.aiming import Aiming
