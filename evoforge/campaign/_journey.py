@@ -25,7 +25,7 @@ __all__ = ["BREADTH", "CLOSE", "WORTHLESS", "Journey"]
 
 CLOSE = 0.585  # log2 1.5: what is further below its cell's elite, or the campaign's best, is not tuned
 WORTHLESS = -3.0  # log2: eight times slower than the baseline is not worth the time of a measurement
-BREADTH = 0.6  # share of the budget for drawing the map, before the best of it is tuned
+BREADTH = 0.5  # share of the budget for drawing the map, before the best of it is tuned
 _NEAR = 0.2  # log2 1.15: what new kernels have to be within of the best to be tuned at once
 _TUNE_SLICE = 4  # trials of one candidate in a row: what it is worth is looked at again in between
 _TUNE_AHEAD = 2  # points of one candidate that are built side by side
