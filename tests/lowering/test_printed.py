@@ -10,7 +10,7 @@ BODY = """
             float* buffer = buffers + evo::omp_get_thread_num() * cols;
             #pragma GCC unroll 8
             for (int64_t u = 0; u < UNROLL; ++u) {
-                const int64_t at = u * evo::lanes, n = evo::part(cols - at, whole);
+                const int64_t at = u * evo::lanes, n = evo::part(cols - at, whole);  // what is left
                 evo::prefetch(in0 + at + AHEAD);
                 evo::store(out0 + row * cols + at, evo::load(in0 + (row + 1) * cols + at, n) * cst0[row], n);
             }

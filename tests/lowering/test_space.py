@@ -31,6 +31,15 @@ class AddNorm(nn.Module):
         return h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight, h
 
 
+class Attention(nn.Module):
+    def __init__(self, causal: bool) -> None:
+        super().__init__()
+        self.causal = causal
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+
+
 def space_of(model: nn.Module, *shapes: Sequence[tuple[int, ...]], **options: Any) -> ScheduleSpace:
     graphs = [capture_graph(model.eval(), [torch.zeros(shape) for shape in row]) for row in shapes]
     chosen = {"l1_bytes": 48 << 10, "l2_bytes": 1 << 20, "vector_bytes": 64, "threads": 2} | options
@@ -138,6 +147,15 @@ def test_aiming_keeps_the_values_of_what_it_starts_from_where_they_serve() -> No
     values = drawn(ParameterSpace.parse(space.render(near)), rng)
     genome, params = space.aim(space.implied_cell(near, values), rng, PLAIN, near, values) or ({}, {})
     assert params == values and space.implied_cell(genome, values) == space.implied_cell(near, values)
+
+
+def test_a_block_of_scores_is_materialised_whether_they_are_masked_or_not() -> None:
+    shapes = [(1, 2, 256, 64)] * 3
+    plain, causal = (space_of(Attention(causal), shapes, l2_bytes=512 << 10) for causal in (False, True))
+    genome = causal.default()
+    assert genome["chain:1"] == "chained"
+    assert causal.implied_cell(genome, {"CHAIN_ROWS": 128})[2] == 1
+    assert plain.implied_cell(plain.default(), {"CHAIN_ROWS": 128})[2] == 1
 
 
 def test_reachable_depends_on_the_task() -> None:
