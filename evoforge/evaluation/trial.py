@@ -26,7 +26,7 @@ from evoforge.evaluation.verify import SLOW_SCATTER, FreshBatches, SampledBatche
 __all__ = ["Trial", "in_rounds"]
 
 _BEYOND_BOUND = 1.15
-_HOPELESS_LOG2 = 2.0  # so far below what it must beat, one block is enough, or one verified call
+_HOPELESS_LOG2 = 2.0  # so far below what it must beat, one block is enough, or two verified calls
 _NOBODY_CHEATS_LOG2 = -1.0  # a kernel that takes twice the baseline's time is not doubted
 _TRIAL_TIMING_S = 2.0
 _SHORT_S = 0.05
@@ -106,7 +106,7 @@ class Trial:
             side = stand.baseline[name]
             other_ms = stand.baselines.stopwatch(side, name).call_s * 1e3
             self._rows = {name: [Block(0, seconds * 1e3, **{f"{side}_ms": other_ms})]}
-            return self.verdict(Status.PRUNED, "its first right call is far slower than what it must beat")
+            return self.verdict(Status.PRUNED, "its first right calls are far slower than what it must beat")
         if sanitized:
             with self._stage("sanitize"):
                 proof.sanitize()
@@ -256,9 +256,9 @@ class Trial:
         )  # fmt: skip
 
     def _hopeless_s(self, name: str, prune_below: float | None) -> float:
-        """Seconds of one call beyond which nothing else needs to be known about a kernel.
+        """Seconds of each of its first calls beyond which nothing else needs to be known about a kernel.
 
-        A process's first call starts threads and touches pages, so short ones are not judged by it.
+        These calls start threads and touch pages, so short ones are not judged by them.
         """
         if prune_below is None:
             return math.inf

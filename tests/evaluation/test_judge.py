@@ -321,7 +321,12 @@ def test_an_unknown_sandbox_is_refused(one_thread: Target, scale: Task) -> None:
         Judge(scale, one_thread, seed=0, sandbox="total")
 
 
-def test_a_hopelessly_slow_kernel_costs_one_call(judge: Judge, kernel: Callable[[str], str]) -> None:
+def test_a_kernel_whose_first_call_alone_is_slow_is_timed(judge: Judge, kernel: Callable[[str], str]) -> None:
+    found = judge.trial(candidate_of(kernel("slow_start")), {}, prune_below=0.0, wanted_facts=False)
+    assert "first right call" not in found.reason and found.latency_ms is not None and found.latency_ms < 10
+
+
+def test_a_hopelessly_slow_kernel_costs_two_calls(judge: Judge, kernel: Callable[[str], str]) -> None:
     found = judge.trial(candidate_of(kernel("slow")), {}, prune_below=0.0)
     assert found.status is Status.PRUNED
     assert "first right call" in found.reason

@@ -151,7 +151,9 @@ def test_aiming_keeps_the_values_of_what_it_starts_from_where_they_serve() -> No
 
 def test_a_block_of_scores_is_materialised_whether_they_are_masked_or_not() -> None:
     shapes = [(1, 2, 256, 64)] * 3
-    plain, causal = (space_of(Attention(causal), shapes, l2_bytes=512 << 10, vector_bytes=32) for causal in (False, True))
+    plain, causal = (
+        space_of(Attention(causal), shapes, l2_bytes=512 << 10, vector_bytes=32) for causal in (False, True)
+    )
     genome = causal.default()
     assert genome["chain:1"] == "chained"
     assert causal.implied_cell(genome, {"CHAIN_ROWS": 128})[2] == 1
