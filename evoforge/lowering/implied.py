@@ -51,7 +51,7 @@ def implied_cell(
         whole, traced: the sizes that are built, and those of the instrumented run.
     """
     built = _walked(kernel, params, machine, whole)
-    run = _walked(kernel, params, machine, traced)
+    run = built if traced == whole else _walked(kernel, params, machine, traced)
     flows = traffic(run, machine.l2_bytes, machine.lanes)
     return _tiling(built, whole, machine), _memory(built, run, flows, machine), _fusion(flows, traced, unfused)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from evoforge.lowering.linear import Linear, Number, Scope, loops_of
 from evoforge.lowering.printed import Access, Let, Loop, arguments, read_body
@@ -90,7 +91,13 @@ def walk(lines: Sequence[str], scope: Scope, places: Mapping[str, Place], lets: 
     for text in lets:
         name, _, value = text.partition(" = ")
         scope.names[name] = scope.values(value)
-    return _Walker(scope, dict(places)).run(read_body(lines))
+    return _Walker(scope, dict(places)).run(_read("\n".join(lines)))
+
+
+@lru_cache(64)
+def _read(text: str) -> Loop:
+    """One kernel is walked at several sizes and parameters in a row; reading it leaves nothing to change."""
+    return read_body(text.split("\n"))
 
 
 class _Walker:
