@@ -39,10 +39,11 @@ class AimEmitter:
             if target is None:
                 return
             near = _nearest(view, target) if rng.random() < _FROM_ELITE else None
-            elite, parent = (None, None) if near is None else view.elites[near]
-            found = view.space.aim(
-                target, rng, meta_prompt.strategy, parent.genome if parent else None, elite.params if elite else None
-            )
+            if near is None:
+                found = view.space.aim(target, rng, meta_prompt.strategy, None, None)
+            else:
+                elite, parent = view.elites[near]
+                found = view.space.aim(target, rng, meta_prompt.strategy, parent.genome, elite.params)
             yield None if found is None else Draft(found[0], () if near is None else (near,), target, found[1])
             if found is not None and view.hopeless(found[0]):
                 target = None  # this cell, it seems, takes what is worth nothing
