@@ -21,13 +21,14 @@ from evoforge.errors import ParameterError
 from evoforge.storage import Placement, Store
 from evoforge.tuning import Tuner
 
-__all__ = ["BREADTH", "CLOSE", "WORTHLESS", "Journey"]
+__all__ = ["BREADTH", "CLOSE", "WINNERS", "WORTHLESS", "Journey"]
 
 CLOSE = 0.585  # log2 1.5: what is further below its cell's elite, or the campaign's best, is not tuned
 WORTHLESS = -3.0  # log2: eight times slower than the baseline is not worth the time of a measurement
+WINNERS = 4  # settings that did best on whatever kernel: they are tried on others before any are drawn
 BREADTH = 0.5  # share of the budget for drawing the map, before the best of it is tuned
 _NEAR = 0.2  # log2 1.15: what new kernels have to be within of the best to be tuned at once
-_TUNE_SLICE = 4  # trials of one candidate in a row: what it is worth is looked at again in between
+_TUNE_SLICE = 2  # trials of one candidate in a row: what it is worth is looked at again in between
 _TUNE_AHEAD = 2  # points of one candidate that are built side by side
 _MAX_CONFIRMATIONS = 3  # per point, when intervals of challenger and incumbent overlap
 
@@ -140,7 +141,7 @@ class Journey:
             seed=int(np.random.default_rng([self.seed, ticket, len(known)]).integers(2**31)),
             trials=trials,
             known=[(row.params, row.objective if row.status is Status.CORRECT else None) for row in known],
-            enqueue=[candidate.space.defaults()],
+            enqueue=[candidate.space.defaults(), *self.state.winners(WINNERS)],
         )
         while points := [point for point in (tuner.ask() for _ in range(_TUNE_AHEAD)) if point is not None]:
             self.measurer.build_ahead([(candidate, params) for params in points])

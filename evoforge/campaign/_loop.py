@@ -18,7 +18,7 @@ import numpy as np
 
 from evoforge.campaign._desk import Answered, Desk
 from evoforge.campaign._evolution import Evolution
-from evoforge.campaign._journey import BREADTH, CLOSE, Journey
+from evoforge.campaign._journey import BREADTH, CLOSE, WINNERS, Journey
 from evoforge.campaign._setup import NEAR_BOUND
 from evoforge.campaign._state import State, point
 from evoforge.core import AddStatus, Call, Cell, Evaluation, MetaPrompt, Status
@@ -137,11 +137,12 @@ class Loop:
         tried = set(view.tried)
         attempts = dict(view.attempts)
         measured = self.state.measured()
-        ranker = Ranker.fit(measured) if len(measured) >= _ENOUGH else None
+        ranker = Ranker.fit([({**genome, **params}, height) for genome, params, height in measured])
         blunt = Ranker.fit(
-            [(self._implied(genome), height) for genome, height in self.state.measured(Status.PRUNED)],
+            [(self._implied(genome), height) for genome, _, height in self.state.measured(Status.PRUNED)],
             blunt=True, known=self.space.handicaps() if self.space is not None else (),
         )  # fmt: skip
+        settings = self.state.winners(WINNERS)
         barren: set[str] = set()  # emitters that found nothing new in this round
         for _ in range(_ATTEMPTS):
             if len(batch) + asked == self.workers:
@@ -151,7 +152,8 @@ class Loop:
             now = replace(view, tried=tried, attempts=attempts, asked=self.desk.out if self.desk else frozenset())
             if rng.random() >= _UNRANKED:
                 now = replace(now, hopeless=lambda genome: blunt.expected(self._implied(genome)) < _HOPELESS)
-                now = replace(now, score=ranker.score) if ranker is not None else now
+                if len(measured) >= _ENOUGH:
+                    now = replace(now, score=ranker.score, settings=settings)
             if len(batch) % 2 and self.journey.clock.progress(self.state.spent) >= BREADTH:
                 now = self._summit(now)
             arms = self._arms(now, barren, first=not batch)

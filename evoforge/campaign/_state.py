@@ -117,14 +117,23 @@ class State:
         """Every trial of `candidate` so far, in order."""
         return [row for at, row in self.trials.items() if at[0] == candidate]
 
-    def measured(self, *also: Status) -> list[tuple[Mapping[str, Any], float]]:
-        """(genome, objective) of every trial of a generated kernel that is correct or one of `also`, in order."""
+    def measured(self, *also: Status) -> list[tuple[Mapping[str, Any], Params, float]]:
+        """(genome, values, objective) of every trial of a generated kernel that is correct or `also`, in order."""
         return [
-            (genome, row.objective)
+            (genome, row.params, row.objective)
             for at, row in self.trials.items()
             if row.status in (Status.CORRECT, *also) and row.objective is not None
             if (genome := self.candidates[at[0]].genome) is not None
         ]
+
+    def winners(self, most: int) -> list[Params]:
+        """The parameter values that did best in correct trials, whoever had them; the best first, none twice."""
+        rows = [row for row in self.trials.values() if row.status is Status.CORRECT and row.objective is not None]
+        found: list[Params] = []
+        for row in sorted(rows, key=lambda row: row.objective or 0.0, reverse=True):
+            if len(found) < most and row.params not in found:
+                found.append(row.params)
+        return found
 
     def lineage(self, since: int) -> list[Elite]:
         """The best trial of every cell among candidates of tickets from `since` on, confirmed or not."""

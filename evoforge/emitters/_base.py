@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -165,8 +165,9 @@ class SearchView:
     """All that an emitter may read: a snapshot of the archive and of what was tried.
 
     `attempts` counts per cell the proposals that aimed at it; `tried` holds ids of candidates. With
-    `score` an emitter proposes the best of its drafts by it, without it the first that is new. Drafts that
-    are `hopeless` are left out.
+    `score` (of decisions: a genome's and values of parameters) an emitter proposes the best of its drafts
+    by it, each at its parent's values or at one of `settings`; without it the first that is new. Drafts
+    that are `hopeless` are left out.
     `task` and `memory` are for
     emitters that tell a story; `asked` holds ids of the parents of assignments still out, per operator.
     """
@@ -176,6 +177,7 @@ class SearchView:
     reachable: frozenset[Cell] = frozenset()
     tried: AbstractSet[str] = frozenset()
     attempts: Mapping[Cell, int] = field(default_factory=dict)
+    settings: Sequence[Params] = ()
     axes: tuple[str, ...] = AXES
     score: Callable[[Genome], float] | None = None
     hopeless: Callable[[Genome], bool] = lambda genome: False
@@ -260,7 +262,11 @@ def first_new(name: str, drafts: Iterator[Draft | None], view: SearchView, meta_
         )
         if view.score is None:
             return proposal
-        found[candidate.id] = (view.score(draft.genome), proposal)
+        settings = [proposal.params_hint, *(view.settings if draft.params is None else ())]
+        options = [candidate.space.inherit(values) for values in settings]
+        scores = [view.score({**draft.genome, **values}) for values in options]
+        best = scores.index(max(scores))
+        found[candidate.id] = (scores[best], replace(proposal, params_hint=options[best]))
         if len(found) == RANKED:
             break
     return max(found.values(), key=lambda pair: pair[0])[1] if found else None

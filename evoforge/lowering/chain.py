@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evoforge.lowering.domain import Domain, Node, aligned
-from evoforge.lowering.ir import Affine, Const, Expr, Load, Op, Position, Where, rewrite
+from evoforge.lowering.ir import Affine, Const, Expr, Load, Op, Position, Where, nodes
 
 if TYPE_CHECKING:
     from evoforge.lowering.nests import Nest
@@ -130,18 +130,11 @@ _Mask = tuple[str, str, int]
 """(row, axis, beyond): row + beyond − axis is below 0."""
 
 
-def _masked(nodes: Sequence[Node], row: str) -> Iterator[tuple[str, int]]:
+def _masked(members: Sequence[Node], row: str) -> Iterator[tuple[str, int]]:
     """Axes that some stage compares with the position of the row."""
-    found: list[tuple[str, int]] = []
-
-    def visit(part: Any) -> Any:
-        if isinstance(part, Where) and (mask := _mask_of(part.condition)) is not None and mask[0] == row:
-            found.append(mask[1:])
-        return part
-
-    for node in nodes:
-        rewrite(node.body, visit)
-    yield from dict.fromkeys(pair for pair in found if pair[1] >= 0)
+    parts = [part for node in members for part in nodes(node.body) if isinstance(part, Where)]
+    masks = [mask for part in parts if (mask := _mask_of(part.condition)) is not None and mask[0] == row]
+    yield from dict.fromkeys(mask[1:] for mask in masks if mask[2] >= 0)
 
 
 def _mask_of(condition: Expr) -> _Mask | None:

@@ -23,7 +23,7 @@ from evoforge.lowering.ir import (
     Position,
     Stage,
     loads,
-    rewrite,
+    nodes,
 )
 from evoforge.lowering.stages import dtype_of, extents_of
 
@@ -64,15 +64,7 @@ def flops(graph: Graph) -> dict[str, float]:
 
 
 def _distinct(body: Any) -> set[Op]:
-    found: set[Op] = set()
-
-    def visit(node: Any) -> Any:
-        if isinstance(node, Op):
-            found.add(node)
-        return node
-
-    rewrite(body, visit)
-    return found
+    return {node for node in nodes(body) if isinstance(node, Op)}
 
 
 def _share_of_sliding(stage: Stage) -> float:
@@ -108,7 +100,7 @@ def _share_inside(stage: Stage) -> float:
 
 
 def _by_common_axes(guards: list[Guard]) -> list[list[Guard]]:
-    groups: list[tuple[set[str], list[Guard]]] = []
+    groups: list[tuple[frozenset[str], list[Guard]]] = []
     for guard in guards:
         used, members = names(guard.arg), [guard]
         for other in [group for group in groups if group[0] & used]:
@@ -219,16 +211,7 @@ def _link_loads(found: _Classes, graph: Graph, stage: Stage) -> None:
 
 
 def _positions(body: Any) -> set[str]:
-    used: set[str] = set()
-
-    def visit(node: Any) -> Any:
-        nonlocal used
-        if isinstance(node, Position | FloorDiv | Mod):
-            used |= names(node)
-        return node
-
-    rewrite(body, visit)
-    return used
+    return set().union(*(names(node) for node in nodes(body) if isinstance(node, Position | FloorDiv | Mod)))
 
 
 def signature_of(graph: Graph) -> Signature:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from evoforge.lowering.cpp_expr import CTYPES, Context, Value, computed, print_expr
 from evoforge.lowering.cpp_layout import Layout, Loop
 from evoforge.lowering.cpp_names import Group
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.index import names as axes_of
-from evoforge.lowering.ir import Load, Op, loads, rewrite
+from evoforge.lowering.ir import Load, Op, loads, nodes
 from evoforge.lowering.nests import Pass
 from evoforge.lowering.simplify import dtype_of
 
@@ -157,23 +156,17 @@ class Body(Layout):
             return
         lane = self.lane_of(one)
 
-        def visit(node: Any) -> Any:
-            if (
-                isinstance(node, Op)
-                and node.name == "div"
-                and isinstance(node.args[1], Load)
-                and lane in axes_of(node.args[0])
-            ):
-                tensor = node.args[1].tensor
-                value = self.known.get(tensor)
-                if value is not None and not value.vector and value.dtype == "f32" and tensor not in self.reciprocals:
-                    name = self.names.fresh(f"per_{value.text.rpartition('.')[0] or value.text}")
-                    self.w(f"const float {name} = 1.f / {value.text};")
-                    self.reciprocals[tensor] = name
-            return node
-
-        for node in one.nodes:
-            rewrite(node.body, visit)
+        parts = [part for node in one.nodes for part in nodes(node.body)]
+        divisions = [part for part in parts if isinstance(part, Op) and part.name == "div"]
+        for division in divisions:
+            by = division.args[1]
+            if not isinstance(by, Load) or lane not in axes_of(division.args[0]) or by.tensor in self.reciprocals:
+                continue
+            value = self.known.get(by.tensor)
+            if value is not None and not value.vector and value.dtype == "f32":
+                name = self.names.fresh(f"per_{value.text.rpartition('.')[0] or value.text}")
+                self.w(f"const float {name} = 1.f / {value.text};")
+                self.reciprocals[by.tensor] = name
 
     def accumulator(self, node: Node, vector: bool) -> str:
         """The C++ type that reduces a stage."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evoforge.lowering.cpp_expr import Value, can_vectorise, computed
 from evoforge.lowering.cpp_names import Group, collapse, order_axes
 from evoforge.lowering.domain import Access, Node, Size
 from evoforge.lowering.index import names as axes_of
-from evoforge.lowering.ir import FloorDiv, Guard, Indirect, Mod, Position, rewrite
+from evoforge.lowering.ir import FloorDiv, Guard, Indirect, Mod, Position, nodes
 from evoforge.lowering.nests import Nest, Pass
 from evoforge.lowering.simplify import dtype_of
 
@@ -246,12 +246,9 @@ def _atoms(node: Node) -> set[str]:
     """Axes that appear outside linear addresses: they keep loops of their own."""
     found: set[str] = set()
 
-    def visit(part: Any) -> Any:
+    for part in nodes(node.body):
         if isinstance(part, Position | Guard | Indirect | FloorDiv | Mod):
             found.update(axes_of(part))
-        return part
-
-    rewrite(node.body, visit)
     for load, access in node.accesses.items():
         if access.terms is None:
             found.update(axes_of(load.index))

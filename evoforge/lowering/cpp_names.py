@@ -73,6 +73,7 @@ class Names:
         self.sizes: dict[tuple[str, ...], str] = {}
         self.used: set[str] = set(_RESERVED)
         self.values: dict[str, str] = {}
+        self._texts: dict[tuple[tuple[str, ...], int], str] = {}  # by factors and how many sizes had names
 
     def size(self, group: Sequence[str], wanted: str) -> str:
         """The constant that holds how many steps a loop over `group` takes."""
@@ -86,6 +87,12 @@ class Names:
 
     def text(self, size: Size) -> str:
         """A product of sizes, by the constants where they fit; empty for 1."""
+        key = size.factors, len(self.sizes)
+        if key not in self._texts:
+            self._texts[key] = self._text(size)
+        return self._texts[key]
+
+    def _text(self, size: Size) -> str:
         left = Counter(size.factors)
         parts: list[str] = []
         for key, name in sorted(self.sizes.items(), key=lambda item: -len(item[0])):

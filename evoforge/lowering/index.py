@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from typing import Any
 
-from evoforge.lowering.ir import Affine, Atom, Cast, FloorDiv, Guard, Indirect, Load, Mod
+from evoforge.lowering.ir import Affine, Atom, Cast, FloorDiv, Guard, Indirect, Load, Mod, parts
 
 __all__ = [
     "add",
@@ -60,18 +60,12 @@ def add(*parts: Affine) -> Affine:
     return affine([term for part in parts for term in part.terms], sum(part.const for part in parts))
 
 
-def names(node: Any) -> set[str]:
+@lru_cache(maxsize=65536)
+def names(node: Any) -> frozenset[str]:
     """The axes that an index or an expression depends on."""
     if isinstance(node, Affine):
-        found: set[str] = set()
-        for _, atom in node.terms:
-            found |= {atom} if isinstance(atom, str) else names(atom)
-        return found
-    if isinstance(node, tuple):
-        return set().union(*(names(item) for item in node)) if node else set()
-    if is_dataclass(node) and not isinstance(node, type):
-        return set().union(*(names(getattr(node, f.name)) for f in fields(node)))
-    return set()
+        return frozenset().union(*({atom} if isinstance(atom, str) else names(atom) for _, atom in node.terms))
+    return frozenset().union(*map(names, node if isinstance(node, tuple) else parts(node)))
 
 
 def plain_axis(a: Affine) -> str | None:
@@ -199,17 +193,15 @@ def substitute(node: Any, values: Mapping[str, Affine], extents: Extents) -> Any
     dropped, and a cast of a cast to the same dtype is one cast.
     """
     if isinstance(node, Affine):
-        parts = [const(node.const)]
-        parts += [scale(_atom(atom, values, extents), c) for c, atom in node.terms]
-        return linear(add(*parts), extents)
+        terms = [scale(_atom(atom, values, extents), c) for c, atom in node.terms]
+        return linear(add(const(node.const), *terms), extents)
     if isinstance(node, tuple):
         return tuple(substitute(item, values, extents) for item in node)
     if isinstance(node, Load):
         guards = tuple(guard for guard in substitute(node.guards, values, extents) if not _always(guard, extents))
         return Load(node.tensor, substitute(node.index, values, extents), tuple(dict.fromkeys(guards)), node.other)
-    if is_dataclass(node) and not isinstance(node, type):
-        parts_of = {f.name: substitute(getattr(node, f.name), values, extents) for f in fields(node)}
-        made = type(node)(**parts_of)
+    if within := parts(node):
+        made = type(node)(*[substitute(part, values, extents) for part in within])
         if isinstance(made, Cast) and isinstance(made.arg, Cast) and made.arg.dtype == made.dtype:
             return made.arg
         return made

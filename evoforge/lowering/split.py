@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from evoforge.lowering.index import add, axis, floordiv, mod, names, scale, substitute
-from evoforge.lowering.ir import Affine, Axis, FloorDiv, Graph, Load, Mod, Stage, rewrite
+from evoforge.lowering.ir import Affine, Axis, FloorDiv, Graph, Load, Mod, Stage, nodes, rewrite
 from evoforge.lowering.stages import extents_of, row_major
 
 __all__ = ["split_axes"]
@@ -33,15 +33,7 @@ def split_axes(graph: Graph) -> Graph:
 
 
 def _complex_atoms(node: Any) -> list[FloorDiv | Mod]:
-    found: list[FloorDiv | Mod] = []
-
-    def visit(part: Any) -> Any:
-        if isinstance(part, FloorDiv | Mod):
-            found.append(part)
-        return part
-
-    rewrite(node, visit)
-    return found
+    return [part for part in nodes(node) if isinstance(part, FloorDiv | Mod)]
 
 
 def _split_sizes(stage: Stage, candidate: Axis) -> list[int]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evoforge.lowering.ir import Cast, Const, Expr, Graph, Load, Op, Position, Stage, Tensor, Where, loads, rewrite
+from evoforge.lowering.ir import Cast, Const, Expr, Graph, Load, Op, Position, Stage, Tensor, Where, loads, nodes
 
 __all__ = ["CHEAP", "dtype_of", "extents_of", "operations", "readers", "row_major"]
 
@@ -39,12 +39,4 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 def operations(expr: Any) -> int:
     """How many operators an expression holds."""
-    found = 0
-
-    def visit(node: Any) -> Any:
-        nonlocal found
-        found += isinstance(node, Op | Cast | Where)
-        return node
-
-    rewrite(expr, visit)
-    return found
+    return sum(isinstance(node, Op | Cast | Where) for node in nodes(expr))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from evoforge.errors import UnsupportedError
 from evoforge.lowering.domain import Access, Domain, Node, Size
 from evoforge.lowering.index import add, affine, axis, offset, plain_axis, scale, substitute
-from evoforge.lowering.ir import Affine, Axis, Const, Expr, FloorDiv, Graph, Load, Mod, Stage, loads, rewrite
+from evoforge.lowering.ir import Affine, Axis, Const, Expr, FloorDiv, Graph, Load, Mod, Stage, loads, nodes, rewrite
 from evoforge.lowering.stages import row_major
 
 __all__ = ["build_domain"]
@@ -66,15 +66,12 @@ def _splittable(stage: Stage) -> tuple[Axis, int] | None:
         return None  # its outputs' dimensions have an order of their own
     sizes: list[tuple[Axis, int]] = []
 
-    def visit(node: Any) -> Any:
+    for node in nodes(stage.body):
         if isinstance(node, FloorDiv | Mod):
             name = plain_axis(node.arg)
             which = next((a for a in stage.axes if a.name == name), None)
             if which is not None and 1 < node.by < which.extent and which.extent % node.by == 0:
                 sizes.append((which, node.by))
-        return node
-
-    rewrite(stage.body, visit)
     return max(sizes, key=lambda pair: pair[1], default=None)
 
 
@@ -365,16 +362,8 @@ class _Builder:
         )
 
 
-def _constants_of(node: Any) -> Iterator[Any]:
-    found: list[Any] = []
-
-    def visit(part: Any) -> Any:
-        if isinstance(part, Const):
-            found.append(part)
-        return part
-
-    rewrite(node, visit)
-    yield from found
+def _constants_of(node: Any) -> list[Const]:
+    return [part for part in nodes(node) if isinstance(part, Const)]
 
 
 def _renamed(node: Any, mine: Mapping[str, str], values: Mapping[str, tuple[int, ...]]) -> Any:
