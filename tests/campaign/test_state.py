@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from evoforge.campaign._state import State
-from evoforge.core import Block, Candidate, Evaluation, Kind, Status, WorkloadTiming
+from evoforge.core import Block, Candidate, Evaluation, Kind, Params, Status, WorkloadTiming
 from evoforge.emitters import Proposal
 
 
-def _measured(candidate: Candidate, log2_speedup: float, kind: Kind) -> Evaluation:
+def _measured(candidate: Candidate, log2_speedup: float, kind: Kind, params: Params | None = None) -> Evaluation:
     blocks = tuple(Block(process, 1.0, eager_ms=2.0**log2_speedup) for process in range(5))
     timings = (WorkloadTiming("default", "eager", blocks),)
-    return Evaluation(candidate.id, {}, "task", "target", Status.CORRECT, kind, timings=timings, cell=(1, 2, 3))
+    return Evaluation(
+        candidate.id, params or {}, "task", "target", Status.CORRECT, kind, timings=timings, cell=(1, 2, 3)
+    )
 
 
 @pytest.mark.parametrize("status", [Status.OUT_OF_BOUNDS, Status.WRONG])
@@ -31,3 +33,15 @@ def test_a_champion_that_fails_its_last_measurement_makes_room_for_the_next(stat
     state.note(Evaluation(best.id, {}, "task", "target", status, Kind.BENCH))
     state.settle()
     assert (champion := state.archive.best()) is not None and champion.candidate == next_best.id
+
+
+def test_what_won_is_told_once_the_best_first_whoever_had_it() -> None:
+    state = State(None)
+    one, two = (Candidate("cpp", text) for text in ("// one", "// two"))
+    for ticket, candidate in enumerate((one, two)):
+        state.propose(ticket, Proposal(candidate, operator="sample", emitter="sample"))
+    for candidate, tile, height in ((one, 8, 0.1), (one, 16, 0.7), (two, 16, 0.9), (two, 32, 0.5), (one, 4, -1.0)):
+        state.note(_measured(candidate, height, Kind.TRIAL, {"TILE": tile}))
+    state.note(Evaluation(two.id, {"TILE": 2}, "task", "target", Status.WRONG))
+    assert state.winners(3) == [{"TILE": 16}, {"TILE": 32}, {"TILE": 8}]
+    assert state.winners(9)[-1] == {"TILE": 4}

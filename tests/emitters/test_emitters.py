@@ -139,6 +139,26 @@ def test_with_a_score_mutations_take_over_what_has_paid(view_of: Any, prompt: An
     assert sum(score(proposal.candidate.genome) == 2 for proposal in climbed if proposal) >= 18
 
 
+def test_with_a_score_a_child_begins_at_the_best_of_its_parents_values_and_those_that_won_elsewhere(
+    view_of: Any, prompt: Any, space: Any
+) -> None:
+    def begins_at(tile: int, settings: list[dict[str, int]]) -> Any:
+        view = dataclasses.replace(
+            view_of(FILLED), score=lambda decisions: float(decisions.get("TILE") == tile), settings=settings
+        )
+        proposal = MutateEmitter(Selection()).ask(view, prompt, np.random.default_rng(4))
+        assert proposal is not None
+        return proposal.params_hint
+
+    assert begins_at(8, [{"TILE": 16}, {"TILE": 8, "OF_ANOTHER": 3}]) == {"TILE": 8}
+    assert begins_at(8, [{"TILE": 16}]) == {"TILE": 32}, "of equals the parent's come first"
+    aimed = dataclasses.replace(
+        view_of(FILLED), score=lambda decisions: float(decisions.get("TILE") == 8), settings=[{"TILE": 8}]
+    )
+    proposal = AimEmitter(Selection()).ask(aimed, prompt, np.random.default_rng(4))
+    assert proposal is not None and proposal.params_hint["TILE"] != 8, "other values might imply another cell"
+
+
 def test_cross_takes_two_elites_of_different_cells_and_nothing_else(view_of: Any, prompt: Any) -> None:
     rng, one, view = np.random.default_rng(0), CrossEmitter(Selection()), view_of(FILLED)
     for _ in range(30):

@@ -26,6 +26,7 @@ from evoforge.lowering.ir import (
     Where,
     from_json,
     loads,
+    nodes,
     rewrite,
     to_json,
 )
@@ -74,5 +75,6 @@ def test_loads_are_found_inside_indirect_indices_and_rewritten_bottom_up() -> No
     inner = Load("in1", (const(0),))
     outer = Load("in0", (axis("i0").__class__(((1, Indirect(inner)),)),))
     assert list(loads(Op("neg", (outer,), "f32"))) == [outer, inner]
+    assert [node for node in nodes(Op("neg", (outer,), "f32")) if isinstance(node, Load)] == [inner, outer], "bottom-up"
     renamed = rewrite(outer, lambda node: Load("in9", node.index) if node == inner else node)
     assert [load.tensor for load in loads(renamed)] == ["in0", "in9"]
