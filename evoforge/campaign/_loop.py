@@ -46,7 +46,7 @@ _NEAR_BOUND = "near the bound"
 EXHAUSTED = (_NO_MODEL, _NO_GENERATOR, _NO_SPACE, _NEAR_BOUND)
 """Why a search stops of its own: there is nothing left to propose, or to gain."""
 
-_ENOUGH = 8  # measured kernels before drafts are ranked by what their decisions have done
+_ENOUGH = 8  # right trials before drafts are ranked by what their decisions have done
 _HOPELESS = -2.0  # log2: what is expected below is not proposed; such a guess errs by about 1.5
 _UNRANKED = 0.1  # share of the proposals that are taken as they come all the same
 _STAGNANT = 64  # tickets without a new elite, after which as many start from nothing
@@ -137,9 +137,10 @@ class Loop:
         tried = set(view.tried)
         attempts = dict(view.attempts)
         measured = self.state.measured()
+        right = sum(row.status is Status.CORRECT for row in self.state.trials.values())
         ranker = Ranker.fit([({**genome, **params}, height) for genome, params, height in measured])
         blunt = Ranker.fit(
-            [(self._implied(genome), height) for genome, _, height in self.state.measured(Status.PRUNED)],
+            [(self._implied(genome), height) for genome, _, height in measured],
             blunt=True, known=self.space.handicaps() if self.space is not None else (),
         )  # fmt: skip
         settings = self.state.winners(WINNERS)
@@ -152,7 +153,7 @@ class Loop:
             now = replace(view, tried=tried, attempts=attempts, asked=self.desk.out if self.desk else frozenset())
             if rng.random() >= _UNRANKED:
                 now = replace(now, hopeless=lambda genome: blunt.expected(self._implied(genome)) < _HOPELESS)
-                if len(measured) >= _ENOUGH:
+                if right >= _ENOUGH:
                     now = replace(now, score=ranker.score, settings=settings)
             if len(batch) % 2 and self.journey.clock.progress(self.state.spent) >= BREADTH:
                 now = self._summit(now)

@@ -117,12 +117,12 @@ class State:
         """Every trial of `candidate` so far, in order."""
         return [row for at, row in self.trials.items() if at[0] == candidate]
 
-    def measured(self, *also: Status) -> list[tuple[Mapping[str, Any], Params, float]]:
-        """(genome, values, objective) of every trial of a generated kernel that is correct or `also`, in order."""
+    def measured(self) -> list[tuple[Mapping[str, Any], Params, float]]:
+        """(genome, values, objective) of every trial of a generated kernel that was timed, if briefly, in order."""
         return [
             (genome, row.params, row.objective)
             for at, row in self.trials.items()
-            if row.status in (Status.CORRECT, *also) and row.objective is not None
+            if row.status in (Status.CORRECT, Status.PRUNED) and row.objective is not None
             if (genome := self.candidates[at[0]].genome) is not None
         ]
 
