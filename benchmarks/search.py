@@ -10,8 +10,8 @@ replay one record in DIR, to which what is measured is added (`coevolution.py ke
 Rows are appended as they come, seed after seed; a second call goes on where the first stopped. Prints the best elite's
 speed-up, measured afresh at the end of every campaign (log2, mean over campaigns), and the area under the QD score per
 evaluation, with paired bootstrap 95% intervals, over the seeds that all tasks have. Exits 1 unless all seeds are there
-and both are better than either control on all tasks together, and on none surely worse. Needs a quiet machine: no two of
-these side by side.
+and both are better than either control on all tasks together, and on none surely worse. Needs a quiet machine: no two
+of these side by side.
 """
 
 from __future__ import annotations
