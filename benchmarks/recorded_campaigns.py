@@ -212,7 +212,7 @@ class _Watched(Journey):
             again = [self.measurer.confirm(candidate, best.params) for _ in range(_AGAIN)]
             self.store.record_outcome(self.campaign, None, None, again)
             if not any(one.status in DISQUALIFYING for one in again):
-                self.fresh = statistics.median(one.objective or QD_OFFSET for one in again)
+                self.fresh = statistics.median(QD_OFFSET if one.objective is None else one.objective for one in again)
                 return
             for one in again:
                 self.state.note(one)

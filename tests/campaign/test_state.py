@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from evoforge.campaign._state import State
@@ -45,3 +47,15 @@ def test_what_won_is_told_once_the_best_first_whoever_had_it() -> None:
     state.note(Evaluation(two.id, {"TILE": 2}, "task", "target", Status.WRONG))
     assert state.winners(3) == [{"TILE": 16}, {"TILE": 32}, {"TILE": 8}]
     assert state.winners(9)[-1] == {"TILE": 4}
+
+
+def test_what_was_stopped_early_counts_as_measured_and_what_is_wrong_does_not() -> None:
+    state = State(None)
+    made, foreign = Candidate("cpp", "// made", genome={"unroll": "many"}), Candidate("cpp", "// foreign")
+    for ticket, candidate in enumerate((made, foreign)):
+        state.propose(ticket, Proposal(candidate, operator="sample", emitter="sample"))
+    state.note(_measured(made, 0.5, Kind.TRIAL, {"TILE": 8}))
+    state.note(dataclasses.replace(_measured(made, -1.0, Kind.TRIAL, {"TILE": 16}), status=Status.PRUNED))
+    state.note(Evaluation(made.id, {"TILE": 2}, "task", "target", Status.WRONG))
+    state.note(_measured(foreign, 0.9, Kind.TRIAL))
+    assert state.measured() == [({"unroll": "many"}, {"TILE": 8}, 0.5), ({"unroll": "many"}, {"TILE": 16}, -1.0)]
