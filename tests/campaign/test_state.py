@@ -58,4 +58,6 @@ def test_what_was_stopped_early_counts_as_measured_and_what_is_wrong_does_not() 
     state.note(dataclasses.replace(_measured(made, -1.0, Kind.TRIAL, {"TILE": 16}), status=Status.PRUNED))
     state.note(Evaluation(made.id, {"TILE": 2}, "task", "target", Status.WRONG))
     state.note(_measured(foreign, 0.9, Kind.TRIAL))
-    assert state.measured() == [({"unroll": "many"}, {"TILE": 8}, 0.5), ({"unroll": "many"}, {"TILE": 16}, -1.0)]
+    genomes, params, heights = zip(*state.measured(), strict=True)
+    assert genomes == ({"unroll": "many"},) * 2 and params == ({"TILE": 8}, {"TILE": 16})
+    assert heights == pytest.approx((0.5, -1.0), abs=1e-9)
