@@ -1,6 +1,6 @@
 """Do meta-prompts that evolve with the kernels earn more than those that stay as they are?
 
-    python benchmarks/coevolution.py model -o rows.jsonl [--seeds 10-29] [--pilot 100-109]
+    python benchmarks/coevolution.py model -o rows.jsonl [--seeds 10-29] [--pilot 100-109] [--shared 0.5]
     python benchmarks/coevolution.py kernels -o rows.jsonl --folder DIR [--task softmax] [--seeds 10-19]
 
 `model`: campaigns whose kernels a simulated model writes (`simulated_model.py` says what is assumed of it)
@@ -39,6 +39,7 @@ from typing import Any
 import numpy as np
 from recorded_campaigns import TASKS, Measured, difference_interval, seeds
 from simulated_campaign import run_campaign
+from simulated_model import SHARED
 
 from evoforge.prompts import PromptPool
 
@@ -54,6 +55,7 @@ def main() -> int:
     model.add_argument("--seeds", type=seeds, default=seeds("10-29"))
     model.add_argument("--pilot", type=seeds, default=seeds("100-109"), help="campaigns that choose the static seed")
     model.add_argument("--usd", type=float, default=4.0, help="of every campaign")
+    model.add_argument("--shared", type=float, default=SHARED, help="of what an idea is worth, by variance, on all tasks")
     model.add_argument("--jobs", type=int, default=2)
     model.add_argument("--arm", action="append", default=[], help="beside the best static only this; repeatable")
     kernels = commands.add_parser("kernels", help="real kernels of the generator")
@@ -69,18 +71,18 @@ def main() -> int:
 
 
 def _model(options: argparse.Namespace) -> int:
-    rows = Rows(options.output)
+    rows = Rows(options.output, options.usd, options.shared)
     names = [prompt.name for prompt in PromptPool.default("cpp")]
-    rows.fill([(f"static:{name}", seed, options.usd) for name in names for seed in options.pilot], options.jobs)
-    best = max(names, key=lambda name: float(np.mean(rows.rates(f"static:{name}", options.pilot, options.usd))))
+    rows.fill([(f"static:{name}", seed) for name in names for seed in options.pilot], options.jobs)
+    best = max(names, key=lambda name: float(np.mean(rows.rates(f"static:{name}", options.pilot))))
     arms = options.arm or ["evolved", "shuffled", "scrambled", "unevolved"]
     static = f"static:{best}"
-    rows.fill([(arm, seed, options.usd) for seed in options.seeds for arm in (static, *arms)], options.jobs)
+    rows.fill([(arm, seed) for seed in options.seeds for arm in (static, *arms)], options.jobs)
     print(f"{len(options.pilot)} pilot campaigns, ${options.usd:g} each, archive gain per dollar:")
     for name in names:
-        print(f"  {f'static:{name}':26} {np.mean(rows.rates(f'static:{name}', options.pilot, options.usd)):7.2f}")
+        print(f"  {f'static:{name}':26} {np.mean(rows.rates(f'static:{name}', options.pilot)):7.2f}")
     print(f"campaigns {options.seeds.start}-{options.seeds.stop - 1}, archive gain per dollar:")
-    rates = {arm: rows.rates(arm, options.seeds, options.usd) for arm in (static, *arms)}
+    rates = {arm: rows.rates(arm, options.seeds) for arm in (static, *arms)}
     for arm, values in rates.items():
         print(f"  {arm:26} {np.mean(values):7.2f}")
     return int(not _compared(rates, static))
@@ -138,34 +140,34 @@ def ratio_interval(ours: Sequence[float], theirs: Sequence[float]) -> tuple[floa
 
 
 class Rows:
-    """Campaigns that were run, one JSON line each, keyed by (arm, seed, dollars)."""
+    """Campaigns of `usd` dollars in worlds that share so much, one JSON line each, by (arm, seed)."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, usd: float, shared: float) -> None:
+        self._path, self._usd, self._shared = path, usd, shared
         text = path.read_text() if path.exists() else ""
-        rows = [json.loads(line) for line in text.splitlines()]
-        self._rows: dict[tuple[str, int, float], dict[str, Any]] = {_key(row): row for row in rows}
+        self._rows: dict[tuple[str, int], dict[str, Any]] = {}
+        for row in map(json.loads, text.splitlines()):
+            if (row["budget_usd"], row.get("shared", SHARED)) == (usd, shared):
+                self._rows[row["arm"], row["seed"]] = row
 
-    def fill(self, wanted: Iterable[tuple[str, int, float]], jobs: int) -> None:
+    def fill(self, wanted: Iterable[tuple[str, int]], jobs: int) -> None:
         """Runs what is missing."""
         missing = [key for key in wanted if key not in self._rows]
         if not missing:
             return
+        each = len(missing)
         with ProcessPoolExecutor(jobs) as pool, self._path.open("a") as file:
-            for number, row in enumerate(pool.map(run_campaign, *zip(*missing, strict=True)), 1):
-                self._rows[_key(row)] = row
+            done = pool.map(run_campaign, *zip(*missing, strict=True), [self._usd] * each, [self._shared] * each)
+            for number, row in enumerate(done, 1):
+                self._rows[row["arm"], row["seed"]] = row
                 file.write(json.dumps(row) + "\n")
                 file.flush()
-                print(f"\r{number} of {len(missing)} campaigns", end="", file=sys.stderr)
+                print(f"\r{number} of {each} campaigns", end="", file=sys.stderr)
         print(file=sys.stderr)
 
-    def rates(self, arm: str, seeds: Iterable[int], usd: float) -> list[float]:
+    def rates(self, arm: str, seeds: Iterable[int]) -> list[float]:
         """Archive gain per dollar, in the order of seeds."""
-        return [self._rows[arm, seed, usd]["qd_score"] / self._rows[arm, seed, usd]["usd"] for seed in seeds]
-
-
-def _key(row: Mapping[str, Any]) -> tuple[str, int, float]:
-    return row["arm"], row["seed"], row["budget_usd"]
+        return [self._rows[arm, seed]["qd_score"] / self._rows[arm, seed]["usd"] for seed in seeds]
 
 
 if __name__ == "__main__":

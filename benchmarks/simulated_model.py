@@ -5,7 +5,7 @@ What is assumed, once, before anything was measured with it:
 - An *approach* is something a kernel can do (streaming stores, a row buffer, …): 28 of them, told by words
   in any text. A kernel is a set of approaches and a cell; nothing is compiled.
 - The *machine* (`World`) knows, for every task, what an approach is worth there. Half of the variance of
-  that is the same for all tasks, half is the task's own. Two things are drawn: how often a kernel that takes up the
+  that is the same for all tasks (`SHARED`), half is the task's own. Two things are drawn: how often a kernel that takes up the
   approach is correct, and by how much it is faster. An approach also suits one level of one axis: it is
   better in cells of that level and worse elsewhere. Levels differ in how hard they are to reach.
 - The *model* (`Author`) knows nothing of the machine. Asked for a kernel it takes up one approach (two when
@@ -34,10 +34,12 @@ import numpy as np
 from evoforge.core import Block, Candidate, Cell, Evaluation, Kind, Outcome, Status, WorkloadTiming
 from evoforge.llm import ModelSpec, Reply, Request, Usage, prices_of
 
-__all__ = ["APPROACHES", "Author", "Machine", "World", "first_source"]
+__all__ = ["APPROACHES", "SHARED", "Author", "Machine", "World", "first_source"]
 
 LEVELS = 4
 AXES = 3
+SHARED = 0.5
+"""Share of the variance of what an approach is worth that is the same for all tasks."""
 _GENERAL = 20  # seed of what an approach is worth on every task
 _REACHABLE = 0.75  # share of the cells
 _FOLLOWS, _CARD = 0.7, 0.1
@@ -124,12 +126,12 @@ def first_source() -> str:
 class World:
     """What is true of one task: hidden from model and search."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, shared: float = SHARED) -> None:
         general, own = np.random.default_rng(_GENERAL), np.random.default_rng([seed, 1])
         count = len(_NAMES)
-        mixed = math.sqrt(0.5)
-        self._right = mixed * (general.standard_normal(count) + own.standard_normal(count))
-        self._faster = mixed * (general.standard_normal(count) + own.standard_normal(count))
+        common, alone = math.sqrt(shared), math.sqrt(1 - shared)
+        self._right = common * general.standard_normal(count) + alone * own.standard_normal(count)
+        self._faster = common * general.standard_normal(count) + alone * own.standard_normal(count)
         self._axis = general.integers(AXES, size=count)
         self._level = general.integers(LEVELS, size=count)
         self._hard = 0.6 * own.standard_normal((AXES, LEVELS))
