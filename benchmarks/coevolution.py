@@ -55,7 +55,7 @@ def main() -> int:
     model.add_argument("--seeds", type=seeds, default=seeds("10-29"))
     model.add_argument("--pilot", type=seeds, default=seeds("100-109"), help="campaigns that choose the static seed")
     model.add_argument("--usd", type=float, default=4.0, help="of every campaign")
-    model.add_argument("--shared", type=float, default=SHARED, help="of what an idea is worth, by variance, on all tasks")
+    model.add_argument("--shared", type=float, default=SHARED, help="part of an idea's worth that all tasks have")
     model.add_argument("--jobs", type=int, default=2)
     model.add_argument("--arm", action="append", default=[], help="beside the best static only this; repeatable")
     kernels = commands.add_parser("kernels", help="real kernels of the generator")
