@@ -6,8 +6,8 @@ What is assumed, once, before anything was measured with it:
   in any text. A kernel is a set of approaches and a cell; nothing is compiled.
 - The *machine* (`World`) knows, for every task, what an approach is worth there. Half of the variance of
   that is the same for all tasks (`SHARED`), half is the task's own. Two things are drawn: how often a kernel
-  that takes up the approach is correct, and by how much it is faster. An approach also suits one level of one axis: it is
-  better in cells of that level and worse elsewhere. Levels differ in how hard they are to reach.
+  that takes up the approach is correct, and by how much it is faster. An approach also suits one level of one
+  axis: it is better in cells of that level and worse elsewhere. Levels differ in how hard they are to reach.
 - The *model* (`Author`) knows nothing of the machine. Asked for a kernel it takes up one approach (two when
   it starts from nothing): with 70% one that the meta-prompt's text recommends, with 10% one of the
   technique cards that it was shown, else any idea of its own, but none that only the pitfalls name. Its
