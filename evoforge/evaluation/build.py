@@ -8,10 +8,7 @@ ever reaches a shell. Messages name places but quote no lines, so none can quote
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -19,26 +16,28 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from evoforge.core import Signature, Status, Target
-from evoforge.errors import UsageError, WorkerError
+from evoforge.errors import WorkerError
+from evoforge.evaluation.built import Built, find, keep, prune
 from evoforge.evaluation.busy import BusyClock
+from evoforge.evaluation.native import cache_folder, cpu_digest, digest, first_error, native_program
+from evoforge.evaluation.sandbox import require
 from evoforge.evaluation.screen import ElfObject, screen_object, screen_source
 from evoforge.evaluation.spawn import kill_group, spawn
 from evoforge.evaluation.targets import compiler_version, find_compiler
-from evoforge.paths import cache_dir, include_dir, native_dir
+from evoforge.paths import cache_dir, include_dir
 
-__all__ = ["BUILD_TIMEOUT_S", "Builder", "Built", "native_program"]
+__all__ = ["BUILD_TIMEOUT_S", "Builder"]
 
 BUILD_TIMEOUT_S = 30.0
 _MEMORY_BYTES = 4 << 30
 _FILE_BYTES = 64 << 20
 _MIN_FREE_BYTES = 1 << 20
 _LOG_BYTES = 4096
-_KEPT_BUILDS = 6000
 _COMPILE = (
     "-std=gnu++17", "-O3", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros",
     "-fassociative-math", "-fPIC", "-fvisibility=hidden", "-w", "-fdiagnostics-color=never", "-fmax-errors=10",
@@ -52,25 +51,6 @@ _TOOLCHAIN = tuple(
     map(Path, ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/ld.so.preload", "/dev/urandom"))
 )
 _PROTOCOL = "5"
-
-
-@dataclass(frozen=True)
-class Built:
-    """What came of one build. The paths are None unless `status` is CORRECT (it built).
-
-    `log` is what the compiler said, at most about 4 kB, free of paths of this machine. `text_hash`
-    is the sha256 of the object's code: equal for texts that compile to the same thing. `stateful` says
-    why its calls may remember earlier ones; empty if they cannot (see `ElfObject.memory`).
-    """
-
-    status: Status
-    reason: str = ""
-    object_path: Path | None = None
-    library_path: Path | None = None
-    log: str = ""
-    seconds: float = 0.0
-    text_hash: str = ""
-    stateful: str = ""
 
 
 class Builder:
@@ -90,14 +70,12 @@ class Builder:
         self._compiler = find_compiler()
         self._version = compiler_version(self._compiler)
         self._busy = busy or BusyClock()
-        self._objects = _folder("objects")
+        self._objects = cache_folder("objects")
         self._header_lock = threading.Lock()
         self._launch = native_program("launch.c")
         if sandbox == "strict":
-            from evoforge.evaluation.sandbox import require
-
             require(sandbox)
-        _prune(self._objects)
+        prune(self._objects)
 
     def build(
         self,
@@ -127,11 +105,11 @@ class Builder:
         flags = [*self.flags, *extra_flags]
         defines = [f"-D{name}={int(value)}" for name, value in sorted(params.items())]
         defines += _size_defines(signature, baked) if signature else []
-        key = _digest(
+        key = digest(
             _PROTOCOL, self._version, self._machine(), _headers_digest(flags), *flags, "--", *defines, "--", source
         )
         home = self._objects / key[:2] / key
-        known = _load(home)
+        known = find(home)
         if known is None:
             with self._busy.working():
                 known = self._make(home, source, flags, defines, screen=not extra_flags, timeout_s=timeout_s)
@@ -159,7 +137,7 @@ class Builder:
         return "clang" in self._version.lower()
 
     def _machine(self) -> str:
-        return _cpu_digest() if self.target.isa == "native" else ""
+        return cpu_digest() if self.target.isa == "native" else ""
 
     def _make(
         self, home: Path, source: str, flags: list[str], defines: list[str], *, screen: bool, timeout_s: float
@@ -170,7 +148,7 @@ class Builder:
             work = Path(tempfile.mkdtemp(prefix="tmp-", dir=self._objects))
             built = self._compile(work, source, flags, defines, screen, timeout_s)
             if built.status not in (Status.BUILD_TIMEOUT, Status.HARNESS_ERROR):
-                built = _store(built, work, home)
+                built = keep(built, work, home)
             return built
         except OSError as error:
             return Built(
@@ -237,8 +215,8 @@ class Builder:
             return Built(Status.BUILD_TIMEOUT, "the compiler used up its processor time", log=text)
         (work / "room").write_bytes(bytes(_MIN_FREE_BYTES))  # raises where the disk, or the user's share of it, is full
         if code in (125, 126):
-            return Built(Status.HARNESS_ERROR, f"the compiler could not work: {_first_error(text)}", log=text)
-        return Built(Status.BUILD_ERROR, _first_error(text) or f"the compiler ended with status {code}", log=text)
+            return Built(Status.HARNESS_ERROR, f"the compiler could not work: {first_error(text)}", log=text)
+        return Built(Status.BUILD_ERROR, first_error(text) or f"the compiler ended with status {code}", log=text)
 
     def _walls(self, work: Path, arguments: Sequence[str]) -> list[str]:
         """The compiler reads its own installation, evoforge's headers and its folder, where it writes."""
@@ -258,13 +236,13 @@ class Builder:
         if self._is_clang:  # finds no .gch beside a header
             return header
         others = [flag for flag in flags if flag not in ("-include", *map(str, given))]
-        key = _digest(_PROTOCOL, self._version, self._machine(), _headers_digest(flags), str(header), *others)
+        key = digest(_PROTOCOL, self._version, self._machine(), _headers_digest(flags), str(header), *others)
         home = cache_dir() / "headers" / key
         compiled = home / f"{header.name}.gch"
         with self._header_lock:
             if compiled.exists():
                 return home / header.name
-            work = Path(tempfile.mkdtemp(prefix="tmp-", dir=_folder("headers")))
+            work = Path(tempfile.mkdtemp(prefix="tmp-", dir=cache_folder("headers")))
             try:
                 command = [*others, f"-I{include_dir()}", "-x", "c++-header", str(header), "-o", compiled.name]
                 failed = self._run(command, work, time.monotonic() + timeout_s)
@@ -293,45 +271,6 @@ def _sealed(compiled: bytes) -> bytes | None:
     return sealed if sealed != compiled else None
 
 
-def native_program(name: str, *flags: str, shared: bool = False) -> Path:
-    """Compiles one of evoforge's own C sources for this machine, once per source and compiler.
-
-    Args:
-        name: file name in `native_dir()`.
-        flags: further compiler and linker flags.
-        shared: a library to load rather than a program to run.
-
-    Raises:
-        MissingToolError: no compiler.
-        WorkerError: the compiler refused it.
-    """
-    compiler = find_compiler()
-    source = native_dir() / name
-    version = compiler_version(compiler)
-    texts = [path.read_text(encoding="utf-8") for path in (source, *sorted(native_dir().glob("*.h")))]
-    key = _digest(_PROTOCOL, version, _cpu_digest(), *texts, *flags, str(shared))
-    home = _folder("native") / f"{source.stem}-{key[:24]}{'.so' if shared else ''}"
-    if home.exists():
-        return home
-    handle, temporary = tempfile.mkstemp(dir=home.parent)
-    os.close(handle)
-    kind = ["-shared", "-fPIC"] if shared else []
-    # The language is named for the one file only: libraries that follow are not C.
-    command = [compiler, "-x", "c", "-O3", *kind, "-o", temporary, str(source), "-x", "none", *flags]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, check=False)
-        if done.returncode != 0:
-            raise WorkerError(
-                f"expected {name} to compile with {compiler} ({version}), "
-                f"got: {_first_error(done.stderr) or f'exit status {done.returncode}'}; set CXX to a working g++"
-            )
-        Path(temporary).chmod(0o755)
-        Path(temporary).replace(home)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-    return home
-
-
 def _size_defines(signature: Signature, baked: bool) -> list[str]:
     defines = []
     groups = (("in", "in", signature.inputs), ("cst", "cst", signature.constants), ("out", "out", signature.outputs))
@@ -344,32 +283,11 @@ def _size_defines(signature: Signature, baked: bool) -> list[str]:
     return defines
 
 
-def _folder(name: str) -> Path:
-    path = cache_dir() / name
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            return path
-    except OSError as error:
-        raise UsageError(
-            f"expected a folder to keep builds in, cannot write to {path} ({error.strerror}); "
-            "set EVOFORGE_CACHE to a folder that is yours"
-        ) from None
-
-
-def _digest(*parts: str) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode(errors="replace")
-        digest.update(len(data).to_bytes(8, "little") + data)
-    return digest.hexdigest()
-
-
 def _headers_digest(flags: Sequence[str]) -> str:
     """Over every header that a kernel can see, those of ``-include`` too."""
     extra = [Path(flags[at + 1]) for at, flag in enumerate(flags[:-1]) if flag == "-include"]
     files = [*sorted(include_dir().glob("*.h")), *extra]
-    return _digest(*(_text_of(path, path.stat().st_mtime_ns) for path in files))
+    return digest(*(_text_of(path, path.stat().st_mtime_ns) for path in files))
 
 
 @lru_cache(maxsize=64)
@@ -377,59 +295,6 @@ def _text_of(path: Path, modified_ns: int) -> str:
     return path.read_text(encoding="utf-8")
 
 
-@lru_cache
-def _cpu_digest() -> str:
-    """What ``-march=native`` depends on."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    wanted = ("vendor_id", "cpu family", "model", "flags")
-    first = {line.partition(":")[0].strip(): line for line in reversed(lines) if line.startswith(wanted)}
-    return _digest(*(first[name] for name in sorted(first)))
-
-
 def _clean(text: str, work: Path) -> str:
     text = text.replace(f"{work}/", "").replace(str(include_dir()), "evoforge").replace(str(cache_dir()), "cache")
     return text if len(text) <= _LOG_BYTES else text[:_LOG_BYTES] + "\n… (cut)"
-
-
-def _first_error(text: str) -> str:
-    for line in text.splitlines():
-        if "error:" in line:
-            return line.strip()[:300]
-    return text.strip().partition("\n")[0][:300]
-
-
-def _store(built: Built, work: Path, home: Path) -> Built:
-    """Moves a finished build to its place; who comes second takes what is there."""
-    for path in list(work.iterdir()):
-        if path.name not in ("kernel.o", "kernel.so") or built.status is not Status.CORRECT:
-            path.unlink()
-    row = {"status": built.status, "reason": built.reason, "log": built.log, "text_hash": built.text_hash}
-    row["stateful"] = built.stateful
-    (work / "built.json").write_text(json.dumps(row), encoding="utf-8")
-    with contextlib.suppress(OSError):
-        work.rename(home)
-    return _load(home) or built
-
-
-def _load(home: Path) -> Built | None:
-    try:
-        row = json.loads((home / "built.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    built = Built(
-        Status(row["status"]), row["reason"], log=row["log"], text_hash=row["text_hash"], stateful=row["stateful"]
-    )
-    if built.status is not Status.CORRECT:
-        return built
-    return replace(built, object_path=home / "kernel.o", library_path=home / "kernel.so")
-
-
-def _prune(objects: Path) -> None:
-    """Keeps the newest builds, so that a search of weeks does not fill the disk."""
-    homes = [home for home in objects.glob("[0-9a-f][0-9a-f]/*") if re.fullmatch(r"[0-9a-f]{64}", home.name)]
-    if len(homes) <= _KEPT_BUILDS:
-        return
-    with contextlib.suppress(OSError):
-        homes.sort(key=lambda home: home.stat().st_mtime)
-    for home in homes[: len(homes) - _KEPT_BUILDS]:
-        shutil.rmtree(home, ignore_errors=True)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evoforge.core import DTYPES, TensorSpec, Tolerance
-from evoforge.evaluation.build import native_program
+from evoforge.evaluation.native import native_program
 from evoforge.evaluation.shared import SharedTensors, numpy_dtype
 from evoforge.evaluation.worker import Reference
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from evoforge.evaluation import wire
-from evoforge.evaluation.build import native_program
+from evoforge.evaluation.native import native_program
 from evoforge.evaluation.spawn import kill_group, spawn
 
 __all__ = ["WORKER_NAME", "Forked", "fork_worker"]

@@ -24,7 +24,7 @@ from evoforge.evaluation.timing import Stopwatch, cold_size, paired_block
 from evoforge.evaluation.verify import SampledBatches
 
 if TYPE_CHECKING:
-    from evoforge.evaluation.build import Built
+    from evoforge.evaluation.built import Built
     from evoforge.evaluation.stand import Stand
 
 __all__ = ["SLOW_HOT", "is_slow_hot", "time_hot_and_cold"]

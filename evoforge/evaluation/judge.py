@@ -22,7 +22,8 @@ from evoforge.errors import EvoforgeError, UsageError, WorkerError
 from evoforge.evaluation import check
 from evoforge.evaluation.admission import Admission, admit
 from evoforge.evaluation.baselines import Baselines
-from evoforge.evaluation.build import Builder, Built
+from evoforge.evaluation.build import Builder
+from evoforge.evaluation.built import Built
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.comparison import Comparison, duel, looked_at
 from evoforge.evaluation.material import Known, draw_extremes, draw_unseen, know_ring, make_material, widen_pool

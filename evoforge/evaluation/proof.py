@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from evoforge.core import Candidate, Params, Status
-from evoforge.evaluation.build import Built
+from evoforge.evaluation.built import Built
 from evoforge.evaluation.material import Known, Material
 from evoforge.evaluation.runner import KernelFault
 from evoforge.evaluation.sandbox import weakest

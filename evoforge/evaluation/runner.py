@@ -25,8 +25,8 @@ from typing import Self
 
 from evoforge.core import DTYPES, Signature, Status, TensorSpec
 from evoforge.errors import WorkerError
-from evoforge.evaluation.build import native_program
 from evoforge.evaluation.busy import BusyClock
+from evoforge.evaluation.native import native_program
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.spawn import kill_group, processor_seconds, signal_group, spawn
 from evoforge.evaluation.targets import pinned_cpus

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from evoforge.errors import UsageError
-from evoforge.evaluation.build import native_program
+from evoforge.evaluation.native import native_program
 
 __all__ = ["LAYERS", "confined", "reached_layers", "require", "weakest"]
 

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from evoforge.core import DTYPES, Params, Signature, Status
 from evoforge.errors import EvoforgeError
-from evoforge.evaluation.build import Builder, native_program
+from evoforge.evaluation.build import Builder
+from evoforge.evaluation.native import native_program
 from evoforge.evaluation.sandbox import confined
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.spawn import kill_group, spawn

@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 
 from evoforge.core import DTYPES, Status
-from evoforge.evaluation.build import Built, native_program
+from evoforge.evaluation.built import Built
 from evoforge.evaluation.check import Samples
 from evoforge.evaluation.material import Material
+from evoforge.evaluation.native import native_program
 from evoforge.evaluation.stand import Stand
 from evoforge.evaluation.timing import Stopwatch
 from evoforge.evaluation.verify import SLOW_SCATTER, SampledBatches

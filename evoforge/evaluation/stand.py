@@ -11,7 +11,8 @@ import numpy as np
 
 from evoforge.core import Candidate, Params, Signature, Target, Task
 from evoforge.evaluation.baselines import Baselines
-from evoforge.evaluation.build import Builder, Built
+from evoforge.evaluation.build import Builder
+from evoforge.evaluation.built import Built
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.material import Known, Material
 from evoforge.evaluation.priority import prioritise

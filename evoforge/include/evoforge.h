@@ -45,4 +45,7 @@ __attribute__((visibility("default"))) int evo_run(const evo_call* call);
 #define EVO_OUT(type, i) ((type*)call->out[i].data)
 
 #include "evoforge_vec.h"
+#include "evoforge_memory.h"
+#include "evoforge_math.h"
+#include "evoforge_reduce.h"
 #include "evoforge_matrix.h"

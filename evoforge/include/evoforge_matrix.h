@@ -8,6 +8,7 @@
 // The left operand lies packed as [step / deep][part][row][step % deep], the right one as
 // [step / deep][part][vector][pair of steps][lane][step % 2]; both end with whole groups of `deep` steps.
 #pragma once
+#include "evoforge_memory.h"
 #include "evoforge_vec.h"
 
 namespace evo {

@@ -1,6 +1,7 @@
 // Accumulators of the reductions that carry more than one number. Each is `V` = `evo::vec` (a lane
 // is a reduction of its own) or a scalar; `merge` joins two, `across` joins the lanes of one.
 #pragma once
+#include "evoforge_math.h"
 #include "evoforge_vec.h"
 
 namespace evo {

@@ -12,7 +12,7 @@ import pytest
 
 from evoforge.core import Signature, Status, Target
 from evoforge.errors import MissingToolError, UsageError
-from evoforge.evaluation.build import Builder, native_program
+from evoforge.evaluation.build import Builder
 from evoforge.evaluation.sandbox import reached_layers
 from evoforge.evaluation.screen import ElfObject
 from evoforge.paths import cache_dir
@@ -208,10 +208,3 @@ def test_a_cache_that_cannot_be_written_is_said(
     monkeypatch.setenv("EVOFORGE_CACHE", str(tmp_path / "file"))
     with pytest.raises(UsageError, match="EVOFORGE_CACHE"):
         Builder(one_thread)
-
-
-def test_native_programs_are_built_once() -> None:
-    first = native_program("launch.c")
-    changed = first.stat().st_mtime_ns
-    assert native_program("launch.c") == first
-    assert first.stat().st_mtime_ns == changed

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from evoforge.core import Params, Signature, Target
-from evoforge.evaluation.build import Builder, Built
+from evoforge.evaluation.build import Builder
+from evoforge.evaluation.built import Built
 
 __all__ = ["collect_facts"]
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from evoforge.core import DTYPES, Params, Signature, Status
-from evoforge.evaluation.build import Builder, native_program
+from evoforge.evaluation.build import Builder
+from evoforge.evaluation.native import native_program
 from evoforge.paths import cache_dir, include_dir, native_dir
 
 __all__ = ["trace_facts"]

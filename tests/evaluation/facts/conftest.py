@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from evoforge.core import Signature, TensorSpec
-from evoforge.evaluation.build import Builder, Built
+from evoforge.evaluation.build import Builder
+from evoforge.evaluation.built import Built
 from evoforge.evaluation.facts import collect_facts
 from evoforge.evaluation.targets import resolve_target
 

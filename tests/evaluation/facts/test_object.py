@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from evoforge.errors import MissingToolError
-from evoforge.evaluation.build import include_dir
 from evoforge.evaluation.facts.object import Function, Instruction, _flow, disassemble, object_facts
+from evoforge.paths import include_dir
 
 Kernels = Callable[..., str]
 

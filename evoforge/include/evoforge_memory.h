@@ -1,0 +1,338 @@
+// Vectors from and to memory: contiguous, the first n lanes (the others read as 0), strided; and pieces of the workspace.
+#pragma once
+#include "evoforge_half.h"
+#include "evoforge_vec.h"
+
+namespace evo {
+
+EVO_INLINE float load(const float* p) { return *p; }
+EVO_INLINE vec load(const float* p, all_t) {
+#ifdef EVO_AVX512
+    return (vec)_mm512_loadu_ps(p);
+#elif defined(EVO_AVX2)
+    return (vec)_mm256_loadu_ps(p);
+#else
+    return (vec)_mm_loadu_ps(p);
+#endif
+}
+EVO_INLINE vec load(const float* p, first n) {
+#ifdef EVO_AVX512
+    return (vec)_mm512_maskz_loadu_ps(detail::mask16(n.n), p);
+#elif defined(EVO_AVX2)
+    return (vec)_mm256_maskload_ps(p, (__m256i)take(n));
+#else
+    vec v{};
+    for (int64_t i = 0; i < n.n; ++i) v[i] = p[i];
+    return v;
+#endif
+}
+EVO_INLINE void store(float* p, vec v, all_t) {
+#ifdef EVO_AVX512
+    _mm512_storeu_ps(p, (__m512)v);
+#elif defined(EVO_AVX2)
+    _mm256_storeu_ps(p, (__m256)v);
+#else
+    _mm_storeu_ps(p, (__m128)v);
+#endif
+}
+EVO_INLINE void store(float* p, vec v, first n) {
+#ifdef EVO_AVX512
+    _mm512_mask_storeu_ps(p, detail::mask16(n.n), (__m512)v);
+#elif defined(EVO_AVX2)
+    _mm256_maskstore_ps(p, (__m256i)take(n), (__m256)v);
+#else
+    for (int64_t i = 0; i < n.n; ++i) p[i] = v[i];
+#endif
+}
+// Non-temporal: past the caches, for data that is not read again soon. `p` is aligned to the vector. The
+// barrier that ends a parallel region (a locked instruction) orders these stores.
+EVO_INLINE void stream(float* p, vec v) {
+#ifdef EVO_AVX512
+    _mm512_stream_ps(p, (__m512)v);
+#elif defined(EVO_AVX2)
+    _mm256_stream_ps(p, (__m256)v);
+#else
+    _mm_stream_ps(p, (__m128)v);
+#endif
+}
+
+// sixteen bits per element
+namespace detail {
+#ifdef EVO_AVX512
+typedef __m256i half;
+EVO_INLINE half load_half(const void* p, all_t) { return _mm256_loadu_si256((const __m256i*)p); }
+EVO_INLINE half load_half(const void* p, first n) { return _mm256_maskz_loadu_epi16(mask16(n.n), p); }
+EVO_INLINE void store_half(void* p, half v, all_t) { _mm256_storeu_si256((__m256i*)p, v); }
+EVO_INLINE void store_half(void* p, half v, first n) { _mm256_mask_storeu_epi16(p, mask16(n.n), v); }
+EVO_INLINE void stream_half(void* p, half v) { _mm256_stream_si256((__m256i*)p, v); }
+EVO_INLINE vec from_f16(half h) { return (vec)_mm512_cvtph_ps(h); }
+EVO_INLINE half to_f16(vec v) { return _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT); }
+EVO_INLINE vec from_bf16(half h) { return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16); }
+EVO_INLINE half narrow(ivec v) { return _mm512_cvtepi32_epi16((__m512i)v); }
+#else
+typedef uint16_t half __attribute__((vector_size(2 * lanes)));
+EVO_INLINE half load_half(const void* p, all_t) {
+    half h;
+    __builtin_memcpy(&h, p, sizeof h);
+    return h;
+}
+EVO_INLINE half load_half(const void* p, first n) {
+    half h{};
+    for (int64_t i = 0; i < n.n; ++i) h[i] = ((const uint16_t*)p)[i];
+    return h;
+}
+EVO_INLINE void store_half(void* p, half v, all_t) { __builtin_memcpy(p, &v, sizeof v); }
+EVO_INLINE void store_half(void* p, half v, first n) {
+    for (int64_t i = 0; i < n.n; ++i) ((uint16_t*)p)[i] = v[i];
+}
+#ifdef EVO_AVX2
+EVO_INLINE void stream_half(void* p, half v) { _mm_stream_si128((__m128i*)p, (__m128i)v); }
+EVO_INLINE vec from_f16(half h) { return (vec)_mm256_cvtph_ps((__m128i)h); }
+EVO_INLINE half to_f16(vec v) { return (half)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT); }
+#else
+EVO_INLINE void stream_half(void* p, half v) { _mm_stream_si64((long long*)p, (long long)v); }
+EVO_INLINE vec from_f16(half h) {
+    vec v;
+    for (int i = 0; i < lanes; ++i) {
+        f16 x;
+        x.bits = h[i];
+        v[i] = x;
+    }
+    return v;
+}
+EVO_INLINE half to_f16(vec v) {
+    half h;
+    for (int i = 0; i < lanes; ++i) h[i] = f16(v[i]).bits;
+    return h;
+}
+#endif
+EVO_INLINE vec from_bf16(half h) { return (vec)(__builtin_convertvector(h, ivec) << 16); }
+EVO_INLINE half narrow(ivec v) { return __builtin_convertvector(v, half); }
+#endif
+EVO_INLINE half to_bf16(vec v) {
+    ivec u = (ivec)v;
+    ivec rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+    return narrow(v != v ? broadcast((int32_t)0x7fc0) : rounded);
+}
+}  // namespace detail
+
+EVO_INLINE float load(const f16* p) { return *p; }
+EVO_INLINE float load(const bf16* p) { return *p; }
+EVO_INLINE vec load(const f16* p, all_t n) { return detail::from_f16(detail::load_half(p, n)); }
+EVO_INLINE vec load(const f16* p, first n) { return detail::from_f16(detail::load_half(p, n)); }
+EVO_INLINE vec load(const bf16* p, all_t n) { return detail::from_bf16(detail::load_half(p, n)); }
+EVO_INLINE vec load(const bf16* p, first n) { return detail::from_bf16(detail::load_half(p, n)); }
+EVO_INLINE void store(f16* p, vec v, all_t n) { detail::store_half(p, detail::to_f16(v), n); }
+EVO_INLINE void store(f16* p, vec v, first n) { detail::store_half(p, detail::to_f16(v), n); }
+EVO_INLINE void store(bf16* p, vec v, all_t n) { detail::store_half(p, detail::to_bf16(v), n); }
+EVO_INLINE void store(bf16* p, vec v, first n) { detail::store_half(p, detail::to_bf16(v), n); }
+EVO_INLINE void stream(f16* p, vec v) { detail::stream_half(p, detail::to_f16(v)); }
+EVO_INLINE void stream(bf16* p, vec v) { detail::stream_half(p, detail::to_bf16(v)); }
+
+// masks from and to bool tensors (one byte per element)
+EVO_INLINE bool load(const bool* p) { return *(const uint8_t*)p != 0; }
+EVO_INLINE ivec load(const bool* p, first n) {
+    ivec m{};
+    for (int64_t i = 0; i < n.n; ++i) m[i] = -(int32_t)(((const uint8_t*)p)[i] != 0);
+    return m;
+}
+EVO_INLINE ivec load(const bool* p, all_t) {
+    typedef uint8_t bytes __attribute__((vector_size(lanes)));
+    bytes b;
+    __builtin_memcpy(&b, p, sizeof b);
+    return __builtin_convertvector(b, ivec) != 0;
+}
+EVO_INLINE void store(bool* p, ivec m, first n) {
+    for (int64_t i = 0; i < n.n; ++i) ((uint8_t*)p)[i] = m[i] != 0;
+}
+EVO_INLINE void store(bool* p, ivec m, all_t) {
+    typedef uint8_t bytes __attribute__((vector_size(lanes)));
+    bytes b = __builtin_convertvector(m & 1, bytes);
+    __builtin_memcpy(p, &b, sizeof b);
+}
+
+// integers become floats as they are loaded
+#define EVO_CONVERTING(T)                                            \
+    EVO_INLINE vec load(const T* p, all_t) {                         \
+        typedef T many __attribute__((vector_size(sizeof(T) * lanes))); \
+        many v;                                                      \
+        __builtin_memcpy(&v, p, sizeof v);                           \
+        return __builtin_convertvector(v, vec);                      \
+    }                                                                \
+    EVO_INLINE vec load(const T* p, first n) {                       \
+        vec v{};                                                     \
+        for (int64_t i = 0; i < n.n; ++i) v[i] = (float)p[i];        \
+        return v;                                                    \
+    }
+EVO_CONVERTING(int8_t)
+EVO_CONVERTING(uint8_t)
+EVO_CONVERTING(int16_t)
+EVO_CONVERTING(int32_t)
+#undef EVO_CONVERTING
+
+// Lane i reads p[i · stride].
+template <class T>
+EVO_INLINE vec gather(const T* p, int64_t stride, all_t) {
+    vec v{};
+    for (int i = 0; i < lanes; ++i) v[i] = (float)p[i * stride];
+    return v;
+}
+template <class T>
+EVO_INLINE vec gather(const T* p, int64_t stride, first n) {
+    vec v{};
+    for (int64_t i = 0; i < n.n; ++i) v[i] = (float)p[i * stride];
+    return v;
+}
+#ifdef EVO_AVX512
+EVO_INLINE vec gather(const float* p, int64_t stride, all_t) {
+    return (vec)_mm512_i32gather_ps((__m512i)(iota() * (int32_t)stride), p, 4);
+}
+EVO_INLINE vec gather(const float* p, int64_t stride, first n) {
+    __m512i index = (__m512i)(iota() * (int32_t)stride);
+    return (vec)_mm512_mask_i32gather_ps(_mm512_setzero_ps(), detail::mask16(n.n), index, p, 4);
+}
+#elif defined(EVO_AVX2)
+EVO_INLINE vec gather(const float* p, int64_t stride, all_t) {
+    return (vec)_mm256_i32gather_ps(p, (__m256i)(iota() * (int32_t)stride), 4);
+}
+#endif
+
+// The same with a number of lanes.
+// Before AVX-512 a masked store takes tens of cycles on some processors, and other types than float go one by one:
+// there it is worth a jump to find out that all lanes take part.
+#ifdef EVO_AVX512
+#define EVO_FULL(n) EVO_WHOLE(n)
+#else
+#define EVO_FULL(n) ((n) >= lanes)
+#endif
+template <class T>
+EVO_INLINE auto load(const T* p, int64_t n) { return EVO_FULL(n) ? load(p, all) : load(p, first{n}); }
+EVO_INLINE vec load(const float* p, int64_t n) { return EVO_WHOLE(n) ? load(p, all) : load(p, first{n}); }
+template <class T, class V>
+EVO_INLINE void store(T* p, V v, int64_t n) {
+    if (EVO_FULL(n)) store(p, v, all);
+    else store(p, v, first{n});
+}
+template <class T>
+EVO_INLINE vec gather(const T* p, int64_t stride, int64_t n) {
+    return EVO_FULL(n) ? gather(p, stride, all) : gather(p, stride, first{n});
+}
+// Lanes i where first + i · step >= 0, and loads of lanes that take part in such a mask; others read as 0.
+EVO_INLINE ivec at_least_0(int64_t first, int64_t step) { return iota() * (int32_t)step + (int32_t)first >= 0; }
+// Lane i is first + i · step, as a float.
+EVO_INLINE vec positions(int64_t first, int64_t step) {
+    return __builtin_convertvector(iota() * (int32_t)step + (int32_t)first, vec);
+}
+EVO_INLINE vec load(const float* p, int64_t n, ivec mask) {
+#ifdef EVO_AVX512
+    __mmask16 m = _mm512_movepi32_mask((__m512i)mask);
+    return (vec)_mm512_maskz_loadu_ps(EVO_WHOLE(n) ? m : (__mmask16)(m & detail::mask16(n)), p);
+#elif defined(EVO_AVX2)
+    return (vec)_mm256_maskload_ps(p, (__m256i)(EVO_WHOLE(n) ? mask : mask & take(first{n})));
+#else
+    vec v{};
+    for (int64_t i = 0; i < n; ++i)
+        if (mask[i]) v[i] = p[i];
+    return v;
+#endif
+}
+EVO_INLINE vec gather(const float* p, int64_t stride, int64_t n, ivec mask) {
+#ifdef EVO_AVX512
+    __mmask16 m = _mm512_movepi32_mask((__m512i)mask) & detail::mask16(n);
+    return (vec)_mm512_mask_i32gather_ps(_mm512_setzero_ps(), m, (__m512i)(iota() * (int32_t)stride), p, 4);
+#elif defined(EVO_AVX2)
+    __m256i m = (__m256i)(mask & take(first{n}));
+    return (vec)_mm256_mask_i32gather_ps(_mm256_setzero_ps(), p, (__m256i)(iota() * (int32_t)stride), (__m256)m, 4);
+#else
+    vec v{};
+    for (int64_t i = 0; i < n; ++i)
+        if (mask[i]) v[i] = p[i * stride];
+    return v;
+#endif
+}
+// Lane i reads p[(first + i) / by] where that is whole and the mask holds; others read as 0.
+EVO_INLINE vec load_quotients(const float* p, int64_t first, int64_t by, int64_t n, ivec mask) {
+    vec v{};
+    const int64_t start = ((-first) % by + by) % by;  // the first lane that is whole
+#ifdef EVO_AVX512
+    __mmask16 m = _mm512_movepi32_mask((__m512i)mask) & detail::mask16(n);
+    uint32_t whole = 0;
+    for (int64_t i = start; i < lanes; i += by) whole |= 1u << i;
+    m &= (__mmask16)whole;
+    if (m) v = (vec)_mm512_maskz_expandloadu_ps(m, p + (first + __builtin_ctz(m)) / by);
+#else
+    for (int64_t i = start; i < n; i += by)
+        if (mask[i]) v[i] = p[(first + i) / by];
+#endif
+    return v;
+}
+namespace detail {
+// Exchanges off-diagonal blocks of w by w elements.
+template <int w>
+EVO_INLINE void exchange(vec* row) {
+    const ivec lane = iota(), odd = (lane & w) != 0;
+    const ivec upper = odd ? lane - w + (int32_t)lanes : lane, lower = odd ? lane + (int32_t)lanes : lane + w;
+#pragma GCC unroll 16
+    for (int i = 0; i < lanes; ++i)
+        if (!(i & w)) {
+            const vec a = row[i], b = row[i + w];
+            row[i] = __builtin_shuffle(a, b, upper);
+            row[i + w] = __builtin_shuffle(a, b, lower);
+        }
+}
+}  // namespace detail
+
+// `out` row k, lane i = lane k of vector_of(i, count), for k < count and i < n, both at most `lanes`; lanes from n on
+// are 0.
+template <class F>
+EVO_INLINE void transpose(float* out, int64_t width, int64_t count, int64_t n, F vector_of) {
+    vec row[lanes];
+    if (count == lanes && n == lanes) {
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < lanes; ++i) row[i] = vector_of(i, lanes);
+    } else {
+        for (int64_t i = 0; i < lanes; ++i) row[i] = i < n ? vector_of(i, count) : vec{};
+    }
+    detail::exchange<1>(row);
+    detail::exchange<2>(row);
+    if constexpr (lanes >= 8) detail::exchange<4>(row);
+    if constexpr (lanes >= 16) detail::exchange<8>(row);
+#pragma GCC unroll 16
+    for (int k = 0; k < lanes; ++k)
+        if (k < count) store(out + k * width, row[k], all);
+}
+// Streams whole vectors where `aligned` says that `p` is, else stores.
+template <class T>
+EVO_INLINE void stream(T* p, vec v, int64_t n, bool aligned) {
+    if (aligned && n == lanes) stream(p, v);
+    else store(p, v, n);
+}
+// How many lanes take part when `left` elements are left; `whole` promises that none will be missing.
+EVO_INLINE int64_t part(int64_t left, bool whole) {
+    return whole ? lanes : left < 0 ? 0 : left < lanes ? left : lanes;
+}
+
+template <class T>
+EVO_INLINE void prefetch(const T* p) { __builtin_prefetch((const void*)p, 0, 3); }
+
+// In the body of a loop: keeps the compiler from vectorising it.
+EVO_INLINE void one_by_one() { __asm__ volatile(""); }
+
+// ---- workspace ----
+
+// Bytes of `count` elements, rounded up to whole lines of 64.
+template <class T>
+EVO_INLINE int64_t padded(int64_t count) { return (count * (int64_t)sizeof(T) + 63) / 64 * 64; }
+// Hands out 64-byte aligned pieces of the workspace.
+struct arena {
+    char* next;
+    template <class T>
+    T* take(int64_t count) {
+        T* piece = (T*)next;
+        next += padded<T>(count);
+        return piece;
+    }
+};
+extern "C" int omp_get_thread_num(void) noexcept;
+
+}  // namespace evo
