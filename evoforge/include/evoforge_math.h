@@ -196,6 +196,12 @@ EVO_INLINE T pow(T x, T y) {  // integers, y ≥ 0
     return r;
 }
 
+template <class T>
+EVO_INLINE T logaddexp(T a, T b) {  // log(eᵃ + eᵇ)
+    T gap = select(a == b, T{}, a - b);
+    return max(a, b) + log1p(exp(-abs(gap)));
+}
+
 // ---- powers ----
 
 template <class T>

@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = ["print_scan"]
 
-_JOINED = {"sum": "{a} + {b}", "prod": "{a} * {b}", "max": "evo::max({a}, {b})", "min": "evo::min({a}, {b})"}
-_START = {"sum": "0", "prod": "1", "max": "evo::detail::lowest<{t}>()", "min": "evo::detail::highest<{t}>()"}
+_JOINED = {
+    "sum": "{a} + {b}", "prod": "{a} * {b}", "max": "evo::max({a}, {b})", "min": "evo::min({a}, {b})",
+    "logsum": "evo::logaddexp({a}, {b})",
+}  # fmt: skip
+_START = {
+    "sum": "0", "prod": "1", "max": "evo::detail::lowest<{t}>()", "min": "evo::detail::highest<{t}>()",
+    "logsum": "evo::detail::lowest<{t}>()",
+}  # fmt: skip
+_WIDE = ("sum", "prod", "logsum")
 
 
 def print_scan(printer: SweepPrinter) -> None:
@@ -35,7 +42,7 @@ def print_scan(printer: SweepPrinter) -> None:
         p.pragma(len(heads))
     with p.loops(heads):
         dtype = computed(dtype_of(node.body, p.domain.tensors))
-        wide = "double" if dtype == "f32" and monoid in ("sum", "prod") else CTYPES[dtype]
+        wide = "double" if dtype == "f32" and monoid in _WIDE else CTYPES[dtype]
         start = _START[monoid].format(t="float" if vector else wide)
         if vector:
             assert lane is not None

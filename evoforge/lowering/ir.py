@@ -60,11 +60,11 @@ OPS = {
 """Operator name → number of arguments. ``max`` and ``min`` propagate NaN as torch does."""
 
 MONOIDS = {
-    "sum": 1, "prod": 1, "max": 1, "min": 1, "argmax": 2, "argmin": 2, "welford": 2, "maxsum": 2,
+    "sum": 1, "prod": 1, "max": 1, "min": 1, "logsum": 1, "argmax": 2, "argmin": 2, "welford": 2, "maxsum": 2,
 }  # fmt: skip
-"""Monoid → number of outputs. argmax/argmin give (value, flattened position over the reduction
-axes; first on ties, NaN wins), welford (mean, sum of squared deviations), maxsum
-(m = max x, Σ exp(x − m))."""
+"""Monoid → number of outputs. logsum (of scans only) is log Σ exp x, argmax/argmin give (value,
+flattened position over the reduction axes; first on ties, NaN wins), welford (mean, sum of squared
+deviations), maxsum (m = max x, Σ exp(x − m))."""
 
 
 @dataclass(frozen=True)

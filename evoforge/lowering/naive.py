@@ -50,6 +50,10 @@ template <class T>
 inline T maximum(T a, T b) { return a > b || a != a ? a : b; }
 template <class T>
 inline T minimum(T a, T b) { return a < b || a != a ? a : b; }
+inline double log_sum(double a, double b) {
+    const double gap = a == b ? 0 : a - b;
+    return maximum(a, b) + std::log1p(std::exp(-std::fabs(gap)));
+}
 template <class T>
 inline T modulo(T a, T b) {
     const T r = std::fmod(a, b);

@@ -24,6 +24,11 @@ def monoid_step(monoid: str, dtype: str, name: str, value: str) -> tuple[str, st
         wide = "double" if dtype in ("f32", "f64") else "int64_t"
         sign = "+" if monoid == "sum" else "*"
         return f"{wide} {name} = {0 if monoid == 'sum' else 1};", f"{name} {sign}= {value};"
+    if monoid == "logsum":
+        return (
+            f"double {name} = -std::numeric_limits<double>::infinity();",
+            f"{name} = naive::log_sum({name}, {value});",
+        )
     ctype = VALUE[dtype]
     limits = f"std::numeric_limits<{ctype}>"
     if dtype in ("f32", "f64"):

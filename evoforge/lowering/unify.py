@@ -264,7 +264,7 @@ class _Builder:
             accesses[_renamed(load, mine, self.values)] = access
         target = next(out for out in stage.outputs if out)
         kind, monoid = stage.kind, stage.monoid
-        if not reduction and monoid in ("sum", "prod", "max", "min"):
+        if not reduction and monoid in ("sum", "prod", "max", "min", "logsum"):
             kind, monoid = "map", None  # of one element
         return Node(
             stage.name, kind, monoid, axes, reduction, body, stage.outputs, stage.origin, accesses,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -244,6 +245,13 @@ REDUCTIONS = {
     "batch_norm_of_batch": m(nn.BatchNorm2d(4, track_running_stats=False), IMAGE),
     "cumsum": f(lambda x: (x.cumsum(1), x.cumsum(-1) * 2, x.flip(1).cumsum(1).flip(1)), X),
     "cumprod": f(lambda x, a: (x.cumprod(2), a.cumsum(0), (a > 0).cumsum(1)), X, WHOLE),
+    "logcumsumexp": f(lambda x, s: (x.logcumsumexp(1), (60 * x).logcumsumexp(-1), s.logcumsumexp(0)), X, SPECIAL),
+    "rrelu": f(lambda x: torch.nn.functional.rrelu(x, 0.1, 0.4), X),
+    "distances": f(
+        lambda x, y: (*(torch.cdist(x, y, p=p) for p in (0.0, 1.0, 2.0, 3.0, math.inf)),),
+        normal(2, 5, 3),
+        normal(2, 4, 3),
+    ),
     "cummax": f(lambda x, s: (*x.cummax(1), *s.cummax(1)), X, SPECIAL),
     "cummin_ties": f(lambda a, b: (*a.cummin(0), *b.cummin(-1)), WHOLE, integers(0, 3, 4, 9)),
     "cumsum_exclusive": f(lambda x: torch.cat((torch.zeros_like(x[:, :1]), x), 1)[:, :-1].cumsum(1), X),

@@ -155,10 +155,23 @@ def _celu(b: Builder, x: Value, alpha: float = 1.0) -> Value:
 
 @register("leaky_relu")
 def _leaky_relu(b: Builder, x: Value, slope: float = 0.01) -> Value:
-    t = b.out_dtype()
+    return _leaky_relu_of(b, x, slope, b.out_dtype())
+
+
+def _leaky_relu_of(b: Builder, x: Value, slope: float, t: str) -> Value:
     return b.pointwise(
         lambda a: where(op("gt", a, number(0.0, t), dtype="bool"), a, op("mul", a, number(slope, t), dtype=t), t), x
     )
+
+
+@register("rrelu_with_noise_functional")
+def _rrelu(
+    b: Builder, x: Value, noise: Value, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, *_: Any
+) -> tuple[Value, Value]:
+    """At inference a leaky ReLU with the mean slope."""
+    if training:
+        raise b.refuse("training=True, which draws its slopes,")
+    return _leaky_relu_of(b, x, (lower + upper) / 2, b.out_dtype(0)), noise
 
 
 @register("prelu", "_prelu_kernel")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from evoforge.lowering.index import add, axis, bounds, const, floordiv, scale
-from evoforge.lowering.ir import Affine, Const, Expr, Guard, Load, rewrite
+from evoforge.lowering.ir import Affine, Cast, Const, Expr, Guard, Load, rewrite
 from evoforge.lowering.operators.builder import Builder, Value, op
 from evoforge.lowering.operators.registry import register
 from evoforge.lowering.operators.views import guarded
@@ -53,6 +54,30 @@ def _matmul(b: Builder, x: Value, y: Value) -> Value:
     right = "k" if y.rank == 1 else batch[len(batch) - (y.rank - 2) :] + "kj"
     out = batch + ("i" if x.rank > 1 else "") + ("j" if y.rank > 1 else "")
     return product_sum(b, x, y, left, right, out, t)
+
+
+@register("_cdist_forward")
+def _distances(b: Builder, x: Value, y: Value, p: float, *_: Any) -> Value:
+    """The p-norms of all differences of a row of `x` and a row of `y`; 0 counts those that are not 0."""
+    t = b.out_dtype()
+
+    def body(i: Index, r: Index, e: dict[str, int]) -> Expr:
+        batch, row, column = i[:-2], i[-2], i[-1]
+        gap = op("sub", x.read([*batch, row, *r], e, t), y.read([*batch, column, *r], e, t), dtype=t)
+        if p == 0:
+            return Cast(op("ne", gap, Const(0.0, t), dtype="bool"), t)
+        if p == 2:
+            return op("mul", gap, gap, dtype=t)
+        size = op("abs", gap, dtype=t)
+        return size if p in (1, math.inf) else op("pow", size, Const(p, t), dtype=t)
+
+    monoid = "max" if p == math.inf else "sum"
+    found = b.reduce(b.out_shape(), x.shape[-1:], t, monoid, body)[0]
+    if p in (0, 1, math.inf):
+        return found
+    if p == 2:
+        return b.map(found.shape, t, lambda i, e: op("sqrt", found.read(i, e), dtype=t))
+    return b.map(found.shape, t, lambda i, e: op("pow", found.read(i, e), Const(1 / p, t), dtype=t))
 
 
 def _plus(b: Builder, product: Value, bias: Value | None, beta: float, alpha: float, t: str) -> Value:

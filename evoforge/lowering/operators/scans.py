@@ -1,4 +1,4 @@
-"""Running sums, products and extrema."""
+"""Running sums, products, extrema and logarithms of sums of exponentials."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from evoforge.lowering.operators.registry import register
 __all__: list[str] = []
 
 
-@register("cumsum", "cumprod")
+_RUNNING = {"cumsum": "sum", "cumprod": "prod", "logcumsumexp": "logsum"}
+
+
+@register(*_RUNNING)
 def _cumulative(b: Builder, x: Value, dim: int, **_: Any) -> Value:
     """In the result's dtype: integers and booleans accumulate in int64."""
     t = b.out_dtype()
     if x.rank == 0:
         return b.map((), t, lambda index, extents: x.read(index, extents, t))
-    return b.scan(x, dim % x.rank, t, "sum" if "cumsum" in b.origin else "prod")
+    return b.scan(x, dim % x.rank, t, _RUNNING[b.origin.split(".")[1]])
 
 
 @register("cummax", "cummin")
