@@ -170,7 +170,10 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "cumsum": (Module(lambda x: (x.cumsum(-1) * 2, x.flip(0).cumsum(0).flip(0))), [rand(5, 300)]),
     "cumsum_long": (Module(lambda x: torch.softmax(x, 0).cumsum(0)), [rand(700, 19)]),
     "logcumsumexp": (Module(lambda x: (x.logcumsumexp(0), (40 * x).logcumsumexp(1))), [rand(700, 19)]),
-    "distances": (Module(lambda x, y: (torch.cdist(x, y, p=1.0), torch.cdist(x, y, p=3.0))), [rand(2, 23, 19), rand(2, 17, 19)]),
+    "distances": (
+        Module(lambda x, y: (torch.cdist(x, y, p=1.0), torch.cdist(x, y, p=3.0))),
+        [rand(2, 23, 19), rand(2, 17, 19)],
+    ),
     "cummax": (Module(lambda x, k: (*x.cummax(0), *k.cummin(1))), [rand(17, 21), torch.arange(60).view(4, 15) % 7]),
     "bilinear": (nn.Bilinear(19, 8, 12), [rand(23, 19), rand(23, 8)]),
     "cumprod": (Module(lambda x, y: (x.cumprod(1), (y > 3).cumsum(0))), [1 + rand(4, 37) / 8, torch.arange(12)]),

@@ -155,13 +155,12 @@ def _celu(b: Builder, x: Value, alpha: float = 1.0) -> Value:
 
 @register("leaky_relu")
 def _leaky_relu(b: Builder, x: Value, slope: float = 0.01) -> Value:
-    return _leaky_relu_of(b, x, slope, b.out_dtype())
+    t = b.out_dtype()
+    return b.pointwise(lambda a: _leaky(a, slope, t), x)
 
 
-def _leaky_relu_of(b: Builder, x: Value, slope: float, t: str) -> Value:
-    return b.pointwise(
-        lambda a: where(op("gt", a, number(0.0, t), dtype="bool"), a, op("mul", a, number(slope, t), dtype=t), t), x
-    )
+def _leaky(a: Expr, slope: float, t: str) -> Expr:
+    return where(op("gt", a, number(0.0, t), dtype="bool"), a, op("mul", a, number(slope, t), dtype=t), t)
 
 
 @register("rrelu_with_noise_functional")
@@ -171,7 +170,8 @@ def _rrelu(
     """At inference a leaky ReLU with the mean slope."""
     if training:
         raise b.refuse("training=True, which draws its slopes,")
-    return _leaky_relu_of(b, x, (lower + upper) / 2, b.out_dtype(0)), noise
+    t = b.out_dtype(0)
+    return b.map(x.shape, t, lambda index, extents: _leaky(x.read(index, extents, t), (lower + upper) / 2, t)), noise
 
 
 @register("prelu", "_prelu_kernel")
