@@ -9,7 +9,7 @@ import numpy as np
 
 from evoforge.core import Signature, Tolerance
 from evoforge.errors import EvoforgeError, WorkerError
-from evoforge.evaluation.check import check_outputs
+from evoforge.evaluation.check import check_outputs, poison_slack
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.timing import ring_size
 from evoforge.evaluation.worker import EXTREMES, FAMILIES, Reference, ReferenceWorker
@@ -68,7 +68,8 @@ class Material:
     its own. `copies` are its sets again and again, in memory of their own, as many as a cold ring needs.
     `dropped` names families on which the reference is not finite or does not accept itself.
     `extremes` are drawn when first wanted (`draw_extremes`). `eager_s` is what one eager call takes.
-    `scattered_bytes_per_s` is how fast one thread writes outputs to places of their own (`know_scatter`).
+    `scattered_bytes_per_s` is how fast one thread (False), or all (True), write outputs to places of their own
+    (`know_scatter`).
     """
 
     name: str
@@ -86,7 +87,7 @@ class Material:
     reserve: Known | None = None
     reserve_uses: int = 0
     eager_s: float = 0.0
-    scattered_bytes_per_s: float | None = None
+    scattered_bytes_per_s: dict[bool, float] = field(default_factory=dict)
 
     @property
     def ring(self) -> list[SharedTensors]:
@@ -96,6 +97,11 @@ class Material:
     def sets(self) -> list[SharedTensors]:
         """The ring, then its copies."""
         return [*self.ring, *self.copies]
+
+    @property
+    def strangers(self) -> list[Known]:
+        """Those sets of other families that have been drawn so far."""
+        return [*self.pool[2:], *(self.extremes or ())]
 
     def answer(self, index: int) -> Reference | None:
         """The right answer for set `index` of the ring or of its copies, if it is known."""
@@ -130,6 +136,8 @@ def make_material(
     pool = [draw_known(worker, name, rng), draw_known(worker, name, rng)]
     count = ring_size(signature, l2_total_bytes)
     fillers = [worker.inputs(name, _seed(rng)) for _ in range(count - 2)]
+    for index, inputs in enumerate((*(known.inputs for known in pool), *fillers)):
+        poison_slack(inputs, index & 1)  # as before every verified call: what is only timed looks the same
     outputs = (SharedTensors(signature.outputs), SharedTensors(signature.outputs))
     room = min(count - 2, _SPARE_BYTES // max(outputs[0].total_bytes, 1))
     spare = tuple(SharedTensors(signature.outputs) for _ in range(room))

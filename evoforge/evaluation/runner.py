@@ -188,20 +188,24 @@ class Runner:
         filled = _NO_FILL if fill is None else fill
         return self._ask(_RUN, timeout_s, n, start % span, buffer, filled, base, span, buffers)[1]
 
-    def run_ready(self, n: int, start: int, *, near: int, timeout_s: float = 10.0) -> tuple[float, float]:
+    def run_ready(
+        self, n: int, start: int, *, span: int, near: int, timeout_s: float = 10.0
+    ) -> tuple[float, float]:  # fmt: skip
         """Seconds that n calls took, from outside, and the processor time booked meanwhile (inf: nobody knows).
 
         Both from when the runner says that its threads are awake and have read the first `near` sets through: as it is
-        in the middle of a long batch. Call i reads set start + i and writes output buffer i.
+        in the middle of a long batch. Call i reads set (start + i) mod `span` and writes output buffer i.
 
         Raises:
             KernelFault: as `run`.
         """
-        if not 0 <= near <= self._n_sets or not 0 <= n <= self._n_buffers:
-            raise ValueError(f"expected up to {self._n_sets} sets and {self._n_buffers} calls, got {near} and {n}")
+        if not 0 <= near <= self._n_sets or not 1 <= span <= self._n_sets or not 0 <= n <= self._n_buffers:
+            raise ValueError(
+                f"expected up to {self._n_sets} sets and {self._n_buffers} calls, got {near} of {span} and {n}"
+            )
         self._ask(_READY, timeout_s, span=near, stop=False)
         before_s = self.busy_s
-        seconds = self._ask(_RUN, timeout_s, n, start % self._n_sets, span=self._n_sets, buffers=max(n, 1))[1]
+        seconds = self._ask(_RUN, timeout_s, n, start % span, span=span, buffers=max(n, 1))[1]
         return seconds, self.busy_s - before_s if math.isfinite(before_s) else math.inf
 
     def empty(self) -> float:

@@ -18,17 +18,21 @@ __all__ = ["know_scatter"]
 _PROCESSES = 5
 
 
-def know_scatter(stand: Stand, material: Material) -> float:
-    """Bytes per second that one thread writes outputs that lie in no cache near it, beyond its work in a long batch.
+def know_scatter(stand: Stand, material: Material, *, threads: bool = False) -> float:
+    """Bytes per second that outputs are written which lie in no cache near the writer, beyond its work in a long batch.
 
     The median of five fresh processes, at least `SLOW_SCATTER`: what is slower is somebody else's noise. Measured
     once per material, and only where a brief batch has more than two calls.
+
+    Args:
+        threads: by all threads, which wake for every call and part, instead of by one.
     """
-    if material.scattered_bytes_per_s is None and material.answers and material.spare:
-        writer = _writer()
+    known = material.scattered_bytes_per_s
+    if threads not in known and material.answers and material.spare:
+        writer = _writer(threads)
         rates = [_rate(stand, material, writer) for _ in range(_PROCESSES)]
-        material.scattered_bytes_per_s = max(SLOW_SCATTER, statistics.median(rates))
-    return material.scattered_bytes_per_s or SLOW_SCATTER
+        known[threads] = max(SLOW_SCATTER, statistics.median(rates))
+    return known.get(threads, SLOW_SCATTER)
 
 
 def _rate(stand: Stand, material: Material, writer: Built) -> float:
@@ -50,8 +54,10 @@ class _Unchecked(SampledBatches):
         return
 
 
-def _writer() -> Built:
+def _writer(threads: bool) -> Built:
     widths = ",".join(str(width) for width in DTYPES.values())
     # Stores as a kernel has them: memset has a way of its own for large blocks.
-    flags = ("-march=native", "-fno-tree-loop-distribute-patterns", f"-DWIDTHS={widths}")
+    flags = ["-march=native", "-fno-tree-loop-distribute-patterns", f"-DWIDTHS={widths}"]
+    if threads:
+        flags.append("-fopenmp")
     return Built(Status.CORRECT, library_path=native_program("writer.c", *flags, shared=True))

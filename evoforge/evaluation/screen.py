@@ -120,6 +120,8 @@ def _reads_files(text: str) -> str | None:
     for word in (".incbin", "#embed", "__has_embed"):
         if word in text:
             return f"the source uses {word}"
+    if "_Pragma" in text and "dependency" in text:
+        return "the source uses _Pragma and the word dependency"
     for directive, rest in _DIRECTIVE.findall(text):
         if directive in ("include_next", "import", "embed"):
             return f"the source uses #{directive}"
@@ -146,7 +148,8 @@ def screen_object(path: Path) -> str | None:
         if _LOAD_TIME.match(section.name) and section.size:
             return (
                 f"code that runs when the library is loaded or unloaded (section {section.name}): "
-                "no constructors, no static objects that need one (<iostream> brings one)"
+                "no constructors, no static objects that need one (<iostream> brings one; "
+                "a constant vector belongs into a function)"
             )
         if section.flags & _WRITABLE and section.flags & _EXECUTABLE:
             return f"code that can be written to (section {section.name})"

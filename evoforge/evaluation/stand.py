@@ -57,9 +57,14 @@ class Stand:
         """How long one call may take."""
         return min(max(self.call_limit_s, _LIMIT_FACTOR * material.eager_s), _MAX_LIMIT_S)
 
-    def timed_runner(self, built: Built, material: Material, sets: Sequence[SharedTensors] | None = None) -> Runner:
-        """A fresh process with this kernel, all output buffers and `sets` (the timing ring), ahead of other work."""
-        runner = self.runner(built, material, sets or material.ring, spare=material.spare)
+    def timed_runner(
+        self, built: Built, material: Material, sets: Sequence[SharedTensors] | None = None,
+        strangers: Sequence[Known] = (),
+    ) -> Runner:  # fmt: skip
+        """A fresh process with this kernel, all output buffers, `sets` (the timing ring) and `strangers` behind them,
+        ahead of other work."""
+        sets = [*(sets or material.ring), *(one.inputs for one in strangers)]
+        runner = self.runner(built, material, sets, spare=material.spare)
         prioritise(runner.pid)
         return runner
 

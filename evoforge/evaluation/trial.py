@@ -21,7 +21,7 @@ from evoforge.evaluation.runner import KernelFault
 from evoforge.evaluation.scatter import know_scatter
 from evoforge.evaluation.stand import Stand, describe
 from evoforge.evaluation.timing import Batches, Stopwatch, paired_block, significantly_below
-from evoforge.evaluation.verify import SLOW_SCATTER, FreshBatches, SampledBatches, WrongOutput
+from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput
 
 __all__ = ["Trial", "in_rounds"]
 
@@ -31,6 +31,7 @@ _NOBODY_CHEATS_LOG2 = -1.0  # a kernel that takes twice the baseline's time is n
 _TRIAL_TIMING_S = 2.0
 _SHORT_S = 0.05
 _FREEZING_S = 600.0
+_STRANGERS = 2  # sets of other families in a process; another two in the next
 _PACKS = re.compile(rb"evo_prepare")
 _STARTS_THREADS = re.compile(rb"GOMP_|pthread_create|thrd_create|_M_start_thread")  # OpenMP, POSIX, C11, std::thread
 T = TypeVar("T")
@@ -57,6 +58,7 @@ class Trial:
         self._seconds: dict[str, float] = {}
         self._facts: Mapping[str, Any] = {}
         self._drifts: list[str] = []
+        self._once_more: Callable[[bool], None] | None = None  # another process of a confirmation
         self._slow_to_start: set[str] = set()
         self._rows: dict[str, list[Block]] = {name: [] for name in stand.materials}
         self._hot: dict[str, tuple[Block, ...]] = {}
@@ -132,14 +134,19 @@ class Trial:
             return self.verdict(Status.PRUNED, "significantly slower than what it must beat")
         return self._judged(wanted_facts)
 
-    def sample(self, process: int, blocks: int, sides: Sequence[str]) -> None:
-        """Blocks of their own in a fresh process, the one numbered `process`."""
+    def sample(self, process: int, blocks: int, sides: Sequence[str], doubted: bool = True) -> None:
+        """Blocks of their own in a fresh process, the one numbered `process`.
+
+        Args:
+            doubted: whether twice the calls take twice the time is asked, too.
+        """
         besides = {name: self._sides(name, sides) for name in self._proof.built}
         with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
             watches = self._watches(stack, besides)
             for _ in range(blocks):
                 self._block(watches, process)
-            self._book([one["candidate"] for one in watches.values()], True)
+            self._book([one["candidate"] for one in watches.values()], doubted)
+        self._once_more = partial(self.sample, process + 1, blocks, sides)
 
     def conclude(self, hot_and_cold: Sequence[str] = ()) -> Evaluation:
         """The verdict on all samples; `hot_and_cold` are the sides beside which it is timed in and out of cache."""
@@ -165,21 +172,23 @@ class Trial:
     def _started(self, stack: ExitStack, name: str) -> Stopwatch:
         stand, material, built = self._stand, self._stand.materials[name], self._proof.built[name]
         tolerance, limit_s = stand.task.tolerance, stand.limit_s(material)
-        # The writer is one thread: of those that wake and part it says nothing.
-        scatter = SLOW_SCATTER if self._contains(_STARTS_THREADS) else know_scatter(stand, material)
+        scatter = know_scatter(stand, material, threads=self._contains(_STARTS_THREADS))
         whole = name in self._slow_to_start
+        drawn = material.strangers
+        strangers = [drawn[at] for at in stand.rng.permutation(len(drawn))[:_STRANGERS]]
         batches: Batches
         if built.stateful:
             self._flags.add("stateful")
             batches = FreshBatches(
-                lambda: stand.timed_runner(built, material), material, tolerance, stand.rng,
-                limit_s=limit_s, scatter=scatter, whole=whole,
+                lambda: stand.timed_runner(built, material, strangers=strangers), material, tolerance, stand.rng,
+                limit_s=limit_s, strangers=strangers, scatter=scatter, whole=whole,
             )  # fmt: skip
         else:
-            runner = stack.enter_context(stand.timed_runner(built, material))
+            runner = stack.enter_context(stand.timed_runner(built, material, strangers=strangers))
             batches = SampledBatches(
-                runner, material, tolerance, stand.rng, limit_s=limit_s, scatter=scatter, whole=whole
-            )
+                runner, material, tolerance, stand.rng,
+                limit_s=limit_s, strangers=strangers, scatter=scatter, whole=whole,
+            )  # fmt: skip
         watch = Stopwatch(batches, stand.rng)
         watch.take_brief()
         if not watch.misled:
@@ -194,7 +203,7 @@ class Trial:
     def skipped(self) -> str:
         """Why a kernel is taken to skip calls or to keep answers, after as many processes as that takes; or empty."""
         while self.briefs.undecided:
-            self._sample_alone()
+            self._sample_more()
         return self.briefs.reason
 
     def _drifting(self) -> str:
@@ -206,11 +215,16 @@ class Trial:
             if 3 * sum(map(bool, self._drifts)) <= len(self._drifts):
                 return ""
             for _ in range(more):
-                self._sample_alone(True)
+                self._sample_more(True)
         return next(filter(None, self._drifts))
 
-    def _sample_alone(self, doubted: bool = False) -> None:
-        """One more process, timed beside nothing."""
+    def _sample_more(self, doubted: bool = False) -> None:
+        """One more process. In a confirmation its blocks count: who is honest in most processes only, is timed in them.
+        After a trial it is timed beside nothing.
+        """
+        if self._once_more:
+            self._once_more(doubted)
+            return
         with self._stage("time"), measuring(self._stand.target), ExitStack() as stack:
             watches = [self.watch(stack, name) for name in self._proof.built]
             for watch in watches:

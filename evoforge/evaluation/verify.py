@@ -27,6 +27,7 @@ _IDLE = 3  # batches without a call, of which the median is taken off
 _IDLE_S = 1e-3  # and no more than this: what a kernel makes of them is its own affair
 _LEAST_CALLS = 3  # of a brief batch that is cut
 _FILLS = (0xFF, 0x3F)  # as float32: NaN, and 0.747
+_STRANGE = 1 / 8  # of batches, how many are preceded by one that ends on another family
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,13 @@ def _one(
         raise KernelFault(Status.OUT_OF_BOUNDS, damaged)
     found = check_outputs(written, known.reference, tolerance, earlier=outputs[1 - variant] if again else None)
     if not found.passed:
-        where = "" if known.family == "given" else f" on inputs of family {known.family!r}"
-        raise WrongOutput(found.reason + where, found.max_error)
+        raise WrongOutput(found.reason + _on(known), found.max_error)
     return found, seconds
+
+
+def _on(known: Known) -> str:
+    """On what inputs, where they are not the task's own."""
+    return "" if known.family == "given" else f" on inputs of family {known.family!r}"
 
 
 class WrongOutput(KernelFault):
@@ -107,10 +112,11 @@ class WrongOutput(KernelFault):
 class SampledBatches:
     """A runner over the timing ring whose every batch is verified at secret random elements.
 
-    Both output buffers are poisoned as a whole first: what an earlier process left in them is gone.
+    All output buffers are poisoned as a whole first: what an earlier process left in them is gone.
 
     Args:
         sets: how many of the runner's, from the first on, a batch rotates through; by default the ring.
+        strangers: sets of other families, which the runner has behind those.
         scatter: bytes per second that the kernel may take to write outputs to places of their own.
         whole: no brief batch is cut.
     """
@@ -119,9 +125,10 @@ class SampledBatches:
 
     def __init__(
         self, runner: Runner, material: Material, tolerance: Tolerance, rng: np.random.Generator, *, limit_s: float,
-        sets: int | None = None, scatter: float = SLOW_SCATTER, whole: bool = False,
+        sets: int | None = None, strangers: Sequence[Known] = (), scatter: float = SLOW_SCATTER, whole: bool = False,
     ) -> None:  # fmt: skip
         self._runner = runner
+        self._strangers = strangers
         self._whole = whole
         self._sets = sets or len(material.ring)
         self._scatter = scatter
@@ -132,8 +139,8 @@ class SampledBatches:
         self._first = 0  # set of a brief batch
         self._calls = 0  # in it
         self._cut = False
-        for variant, written in enumerate(material.outputs):
-            poison(written, variant)
+        for variant, written in enumerate((*material.outputs, *material.spare)):
+            poison(written, variant & 1)
 
     @property
     def busy_s(self) -> float:
@@ -163,7 +170,7 @@ class SampledBatches:
         else:
             self._first = int(self._rng.integers(sets)) if all_known else 0
             with hidden([ring[(self._first + at) % sets] for at in range(len(outputs))]):
-                took_s = self._runner.run(1, (self._first - 1) % sets, timeout_s=6 * self._limit_s)
+                took_s = self._runner.run(1, (self._first - 1) % sets, span=sets, timeout_s=6 * self._limit_s)
                 enough = len(outputs) if self._whole else max(_LEAST_CALLS, math.ceil(CUT_S / max(took_s, 1e-9)))
                 self._cut, outputs = enough < len(outputs), outputs[:enough]
                 self._calls = len(outputs)
@@ -175,7 +182,9 @@ class SampledBatches:
                 self._runner.run(0, 0, fill=int(self._rng.integers(1, 256)), timeout_s=self._limit_s)
                 idle = self._idle(near)
         start, calls = self._first, self._calls
-        seconds, busy_s = self._runner.run_ready(calls, start, near=near, timeout_s=(5 + calls) * self._limit_s)
+        seconds, busy_s = self._runner.run_ready(
+            calls, start, span=sets, near=near, timeout_s=(5 + calls) * self._limit_s
+        )
         most_s = 0.0 if self._cut else _IDLE_S
         idle_s, idle_busy_s = (min(statistics.median(column), most_s) for column in zip(*idle, strict=True))
         for at, sample in enumerate(samples):
@@ -185,22 +194,25 @@ class SampledBatches:
         return Brief(calls, seconds - idle_s, scattered_s, busy_s, self._cut)
 
     def _idle(self, near: int) -> list[tuple[float, float]]:
-        return [self._runner.run_ready(0, 0, near=near, timeout_s=self._limit_s) for _ in range(_IDLE)]
+        return [self._runner.run_ready(0, 0, span=1, near=near, timeout_s=self._limit_s) for _ in range(_IDLE)]
 
     def batch(self, n: int, expected_s: float) -> float:
         """Seconds for n calls that end on a random one of the sets whose right answer is known.
 
+        Now and then another batch comes before, which is not timed, ends on a stranger, and looks no different: what is
+        right for the task's own inputs only, wherever it believes to be timed, is met.
+
         Raises:
             KernelFault: the batch failed, took too long, or a sampled element is not right.
         """
-        return self._timed(n, self._last(), 5 * self._limit_s + 20 * expected_s)
-
-    def _last(self) -> int:
+        limit_s = 5 * self._limit_s + 20 * expected_s
+        if self._strangers and self._rng.random() < _STRANGE:
+            sets = self._sets + len(self._strangers)
+            self._run(n, int(self._rng.integers(self._sets, sets)), sets, limit_s)
         known = [index for index in range(self._sets) if self._material.answer(index) is not None]
-        return int(self._rng.choice(known))
+        return self._run(n, int(self._rng.choice(known)), self._sets, limit_s)
 
-    def _timed(self, n: int, last: int, limit_s: float) -> float:
-        sets = self._sets
+    def _run(self, n: int, last: int, sets: int, limit_s: float) -> float:
         samples = [Samples(outputs, self._rng) for outputs in self._material.outputs]
         seconds = self._runner.run(n, (last - (n - 1)) % sets, span=sets, timeout_s=limit_s)
         self._check(samples[(n - 1) & 1], last)
@@ -209,27 +221,29 @@ class SampledBatches:
         return seconds
 
     def _check(self, samples: Samples, index: int) -> None:
-        answer = self._material.answer(index)
+        stranger = self._strangers[index - self._sets] if index >= self._sets else None
+        answer = stranger.reference if stranger else self._material.answer(index)
         if answer is None:
             return
         found = samples.check(answer, self._tolerance)
         if not found.passed:
-            raise WrongOutput(found.reason, found.max_error)
+            raise WrongOutput(found.reason + (_on(stranger) if stranger else ""), found.max_error)
 
 
 class FreshBatches:
     """For a kernel that keeps state: every batch in a process of its own, no set twice, verified whole.
 
     Args:
-        start: makes a fresh runner over the timing ring.
-        scatter, whole: as for `SampledBatches`.
+        start: makes a fresh runner over the timing ring and, behind it, the strangers.
+        strangers, scatter, whole: as for `SampledBatches`.
     """
 
     def __init__(
         self, start: Callable[[], Runner], material: Material, tolerance: Tolerance, rng: np.random.Generator, *,
-        limit_s: float, scatter: float = SLOW_SCATTER, whole: bool = False,
+        limit_s: float, strangers: Sequence[Known] = (), scatter: float = SLOW_SCATTER, whole: bool = False,
     ) -> None:  # fmt: skip
         self._start = start
+        self._strangers = strangers
         self._whole = whole
         self._material = material
         self._tolerance = tolerance
@@ -256,33 +270,37 @@ class FreshBatches:
         with self._start() as runner:
             return SampledBatches(
                 runner, self._material, self._tolerance, self._rng,
-                limit_s=self._limit_s, scatter=self._scatter, whole=self._whole,
+                limit_s=self._limit_s, strangers=self._strangers, scatter=self._scatter, whole=self._whole,
             ).brief()  # fmt: skip
 
     def batch(self, n: int, expected_s: float) -> float:
         """Seconds for n calls, at most `most`, that end on set 1.
 
         A batch of a secret number of calls, which is not timed, comes before in a process of its own: any call may
-        be one of those that are looked at.
+        be one of those that are looked at. It may end on a stranger.
 
         Raises:
             KernelFault: the batch failed, took too long, or an output is not right.
         """
-        self._verified(int(self._rng.integers(1, self.most + 1)), expected_s)
+        stranger = [None, *self._strangers][int(self._rng.integers(len(self._strangers) + 1))]
+        self._verified(int(self._rng.integers(1, self.most + 1)), expected_s, stranger)
         return self._verified(n, expected_s)
 
-    def _verified(self, n: int, expected_s: float) -> float:
-        material, others = self._material, _others(self._material)
+    def _verified(self, n: int, expected_s: float, stranger: Known | None = None) -> float:
+        """n calls that end on set 1 of the ring, or on the stranger."""
+        material, others, sets = self._material, _others(self._material), len(self._material.ring)
+        span, last, ends = sets, 1, [material.pool[1], material.pool[0]]
+        if stranger is not None:
+            span, last, ends = sets + len(self._strangers), sets + self._strangers.index(stranger), [stranger]
         with self._start() as runner:
             runner.run(others, 0, base=2, span=others, timeout_s=(5 + others) * self._limit_s)  # warms up
             for variant, written in enumerate(material.outputs):
                 poison(written, variant)
-            seconds = runner.run(n, (2 - n) % len(material.ring), timeout_s=5 * self._limit_s + 20 * expected_s)
-        for back in range(min(n, 2)):
-            known = material.pool[1 - back]
+            seconds = runner.run(n, (last - (n - 1)) % span, span=span, timeout_s=5 * self._limit_s + 20 * expected_s)
+        for back, known in enumerate(ends[:n]):
             found = check_outputs(material.outputs[(n - 1 - back) & 1], known.reference, self._tolerance)
             if not found.passed:
-                raise WrongOutput(f"in a timed batch: {found.reason}", found.max_error)
+                raise WrongOutput(f"in a timed batch: {found.reason}{_on(known)}", found.max_error)
         return seconds
 
 

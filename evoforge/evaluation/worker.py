@@ -28,10 +28,11 @@ FAMILIES = ("given", "normal", "uniform", "wide", "rows", "integers")
 normal, uniform in [−1, 1), signed with magnitudes 2^[−10, 10], constant along the last dimension,
 integers from −8 to 8."""
 
-EXTREMES = ("large", "tiny", "zeros", "infinite")
-"""Families of their own stage: standard normal times the fourth root of the type's largest number;
-around its smallest normal number, denormals included; normal, half of it +0 or −0; normal, one in a
-thousand ±Inf."""
+EXTREMES = ("offset", "outliers", "large", "tiny", "zeros", "infinite")
+"""Families of their own stage: standard normal about a number per row of magnitude 2^[0, 8], so that whole rows have
+one sign; get_inputs() with one of 128 elements of magnitude 2^[−2, 6] instead; standard normal times the fourth root
+of the type's largest number; around its smallest normal number, denormals included; normal, half of it +0 or −0;
+normal, one in a thousand ±Inf."""
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,14 @@ def drawn(tensor: torch.Tensor, family: str, generator: torch.Generator) -> torc
         sign = torch.randint(0, 2, shape, generator=generator) * 2 - 1
         # Squares of them vanish, they themselves are normal numbers: what flushes subnormals is not wrong.
         value = power * sign * torch.finfo(tensor.dtype).tiny ** 0.75
+    elif family == "offset":
+        head = (*shape[:-1], 1) if shape else ()
+        sign = torch.randint(0, 2, head, generator=generator) * 2 - 1
+        value = torch.randn(shape, generator=generator) + torch.exp2(torch.rand(head, generator=generator) * 8) * sign
+    elif family == "outliers":
+        sign = torch.randint(0, 2, shape, generator=generator) * 2 - 1
+        far = torch.exp2(torch.rand(shape, generator=generator) * 8 - 2) * sign
+        value = torch.where(torch.rand(shape, generator=generator) < 1 / 128, far.to(tensor.dtype), tensor)
     elif family in ("zeros", "infinite"):
         value = torch.randn(shape, generator=generator)
         chance, put = (0.5, 0.0) if family == "zeros" else (1e-3, math.inf)

@@ -83,7 +83,13 @@ static void* in_pool(void* given) {
     return result;
 }
 
-// Stands before libc's, for the libraries too: a thread that libgomp makes belongs to the pool.
+static int is_within(const void* library, const void* code) {
+    Dl_info from;
+    return dladdr(code, &from) && from.dli_fbase == library;
+}
+
+// Stands before libc's, for the libraries too: a thread that libgomp makes belongs to the pool. The way back can be
+// forged: what such a thread runs is libgomp's as well.
 __attribute__((visibility("default"))) int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                                                           void* (*body)(void*), void* argument) {
     static int (*create)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
@@ -93,7 +99,7 @@ __attribute__((visibility("default"))) int pthread_create(pthread_t* thread, con
         if (dladdr((void*)omp_get_num_threads, &from)) openmp = from.dli_fbase;
         create = (int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*))dlsym(RTLD_NEXT, "pthread_create");
     }
-    if (!dladdr(__builtin_return_address(0), &from) || from.dli_fbase != openmp) {
+    if (!is_within(openmp, __builtin_return_address(0)) || !is_within(openmp, (const void*)body)) {
         return create(thread, attributes, body, argument);
     }
     struct pool_thread* it = malloc(sizeof *it);

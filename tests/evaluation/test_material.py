@@ -12,7 +12,7 @@ from evoforge.core import Tolerance
 from evoforge.evaluation.check import check_outputs
 from evoforge.evaluation.material import Material, draw_extremes, make_material
 from evoforge.evaluation.tasks import load_task
-from evoforge.evaluation.worker import ReferenceWorker
+from evoforge.evaluation.worker import EXTREMES, ReferenceWorker
 
 TASK = """\
 import torch
@@ -51,10 +51,13 @@ def test_extremes_are_drawn_once_and_hold_what_they_say(worker: ReferenceWorker)
     sets = draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(1))
     assert draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(2)) is sets
     values = {known.family: known.inputs.array(0) for known in sets}
-    assert set(values) == {"large", "tiny", "zeros", "infinite"} and material.dropped == ()
+    assert set(values) == set(EXTREMES) and material.dropped == ()
     tiny = np.finfo(np.float32).tiny
     assert (np.abs(values["large"]) > 1e8).mean() > 0.9
     assert ((np.abs(values["tiny"]) > tiny) & (np.abs(values["tiny"]) < 1e-26)).all()
+    assert ((values["offset"] < 0).all(axis=1) | (values["offset"] > 0).all(axis=1)).mean() > 0.3
+    far = np.abs(values["outliers"]) > 6
+    assert 0 < far.mean() < 0.02 and not far.all(axis=1).any()
     zeros = values["zeros"][values["zeros"] == 0]
     assert 0.4 < zeros.size / values["zeros"].size < 0.6 and 0.4 < np.signbit(zeros).mean() < 0.6
     assert 0 < np.isinf(values["infinite"]).sum() < 100
@@ -70,7 +73,17 @@ def test_extremes_that_the_task_itself_cannot_bear_are_dropped(worker: Reference
     material = material_of(worker, "ratio")
     sets = draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(1))
     # ∞/∞ is NaN in both precisions, and NaN in its place is an answer.
-    assert material.dropped == ("large", "tiny", "zeros") and [known.family for known in sets] == ["infinite"]
+    assert material.dropped == ("large", "tiny", "zeros") and [known.family for known in sets] == [
+        "offset", "outliers", "infinite",
+    ]  # fmt: skip
+    material.close()
+
+
+def test_what_is_only_timed_looks_like_what_is_verified(worker: ReferenceWorker) -> None:
+    material = material_of(worker, "whole")
+    for inputs in material.ring:
+        begin = inputs.segments[0].data - inputs.segments[0].start
+        assert inputs.bytes_of(0)[begin - 64 : begin].all(), "around a verified set there are no zeros"
     material.close()
 
 

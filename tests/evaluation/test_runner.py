@@ -541,15 +541,15 @@ def test_calls_can_be_timed_from_when_threads_and_caches_are_ready(
 ) -> None:
     expected = [inputs.array(0) + inputs.array(1) for inputs in add_sets]
     with start("add") as runner:
-        seconds, busy_s = runner.run_ready(2, 1, near=near)
+        seconds, busy_s = runner.run_ready(2, 1, span=len(add_sets), near=near)
         assert 0 < seconds < 10
         assert busy_s > 0
         np.testing.assert_array_equal(add_outputs[0].array(0), expected[1])
         np.testing.assert_array_equal(add_outputs[1].array(0), expected[2])
         assert runner.run(2, 0) > 0, "what is said in between does not come in again"
-        assert runner.run_ready(0, 0, near=near)[0] > 0
+        assert runner.run_ready(0, 0, span=1, near=near)[0] > 0
         with pytest.raises(ValueError, match="up to 3 sets"):
-            runner.run_ready(1, 0, near=len(add_sets) + 1)
+            runner.run_ready(1, 0, span=1, near=len(add_sets) + 1)
 
 
 JUDGE = """

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from evoforge.core import Candidate, Status, Target
 from evoforge.evaluation.judge import Judge
 from evoforge.evaluation.tasks import load_task
@@ -30,18 +32,24 @@ extern "C" int evo_run(const evo_call* call) {
 """
 
 
-def test_what_writing_costs_is_measured_before_a_kernel_is_timed(tmp_path: Path, one_thread: Target) -> None:
+THREADED = KERNEL.replace("for (", "\n#pragma omp parallel for\nfor (", 1)
+
+
+@pytest.mark.parametrize(("source", "threads"), [(KERNEL, False), (THREADED, True)])
+def test_what_writing_costs_is_measured_before_a_kernel_is_timed(
+    tmp_path: Path, one_thread: Target, source: str, threads: bool
+) -> None:
     path = tmp_path / "plus_one.py"
     path.write_text(TASK)
     with Judge(load_task(str(path)), one_thread, seed=1) as judge:
         judge.open()
         judge.wait_compiled(0.0)
         (material,) = judge._stand.materials.values()
-        assert material.scattered_bytes_per_s is None
-        found = judge.trial(Candidate("cpp", KERNEL), {})
+        assert material.scattered_bytes_per_s == {}
+        found = judge.trial(Candidate("cpp", source), {})
         assert found.status in (Status.CORRECT, Status.TIMING_SUSPECT)
-        known = material.scattered_bytes_per_s
-        assert known is not None
-        assert known >= SLOW_SCATTER
-        judge.trial(Candidate("cpp", KERNEL.replace("1.0f", "1.f")), {})
+        known = dict(material.scattered_bytes_per_s)
+        assert set(known) == {threads}
+        assert known[threads] >= SLOW_SCATTER
+        judge.trial(Candidate("cpp", source.replace("1.0f", "1.f")), {})
         assert material.scattered_bytes_per_s == known

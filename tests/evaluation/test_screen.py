@@ -54,6 +54,7 @@ def test_honest_text_passes(text: str) -> None:
         '#include_next "stdio.h"',
         '#import "/etc/passwd"',
         '#pragma GCC dependency "/etc/passwd"',
+        'int f() { _Pragma("GCC dependency \\"/etc/passwd\\"") return 0; }',
         'const char* a = "/*";\n#include "/etc/passwd"\nconst char* b = "*/";',
         'const char* a = R"x(" /* )x";\n#include "/etc/passwd"\nconst char* b = "*/";',
         'char a = \'"\'; const char* b = "/*";\n#include "/etc/passwd"\nconst char* c = "*/";',

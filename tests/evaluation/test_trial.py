@@ -88,6 +88,9 @@ def test_times_are_disbelieved_where_more_than_a_third_of_the_processes_say_so(
     found, asked = answered(agree, monkeypatch, lambda: judge.confirm(Candidate("cpp", kernel("add")), {}))
     assert (SUSPECT in found.reason) == suspect
     assert asked == len(agree), "two more where more than a third disagreed, else none"
+    if not suspect:
+        processes = {block.process for block in found.timings[0].blocks}
+        assert len(processes) >= len(agree), "a kernel cannot be honest in those only that are not timed"
 
 
 @pytest.mark.parametrize(("agree", "suspect"), [("y", False), ("nyy", False), ("nyn", True)])

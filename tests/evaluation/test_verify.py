@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from evoforge.core import Candidate, Status, Target
 from evoforge.evaluation.judge import Judge
+from evoforge.evaluation.material import Known
+from evoforge.evaluation.runner import Runner
 from evoforge.evaluation.tasks import load_task
 from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput
 
@@ -37,6 +40,7 @@ ONLY_OVER_POISON = PLUS_ONE.format(
     before="", value="(careful || x[i] < 1.0f ? x[i] : 1.0f)",
     first="int careful = 1; for (int i = 0; i < 64; i++) careful &= out[i * 256] != out[i * 256];",
 )  # fmt: skip
+BELOW_ONE = PLUS_ONE.format(before="", value="(x[i] < 1.0f ? x[i] : 1.0f)", first="")
 COUNTS = PLUS_ONE.format(
     before="static int64_t calls;", value="x[i]",
     first="if (++calls > 2 && calls != {last} - 1 && calls != {last}) return 0;",
@@ -64,6 +68,32 @@ def test_a_kernel_that_is_careful_over_poison_only_is_wrong(judge: Judge) -> Non
     assert "family" in found.reason
 
 
+@pytest.mark.parametrize("kind", [SampledBatches, FreshBatches])
+def test_what_is_right_for_the_tasks_own_inputs_only_is_met_where_it_is_timed(
+    judge: Judge, kind: type[SampledBatches] | type[FreshBatches]
+) -> None:
+    (material,), stand = judge._stand.materials.values(), judge._stand
+    strangers = [one for one in stand.extremes(material.name) if one.family == "offset"]
+    built = stand.builder.build(BELOW_ONE, {}, material.signature)
+    with ExitStack() as stack:
+
+        def start() -> Runner:
+            return stack.enter_context(stand.timed_runner(built, material, strangers=strangers))
+
+        def batches(strangers: list[Known]) -> SampledBatches | FreshBatches:
+            tolerance, rng = judge.task.tolerance, stand.rng
+            if kind is FreshBatches:
+                return FreshBatches(start, material, tolerance, rng, limit_s=1.0, strangers=strangers)
+            return SampledBatches(start(), material, tolerance, rng, limit_s=1.0, strangers=strangers)
+
+        alone, among = batches([]), batches(strangers)
+        for _ in range(8):
+            alone.batch(min(alone.most, 4), 1e-3)
+        with pytest.raises(WrongOutput, match="family 'offset'"):
+            for _ in range(128):
+                among.batch(min(among.most, 4), 1e-3)
+
+
 def test_who_counts_calls_does_not_know_which_are_looked_at(judge: Judge) -> None:
     """A process warms up on half of the ring and a batch of `most` takes the rest: who counts knows its end."""
     (material,), stand = judge._stand.materials.values(), judge._stand
@@ -89,6 +119,7 @@ def test_a_slow_kernel_takes_a_few_calls_in_places_of_their_own(
         written.array(0)[...] = 7.0
     with stand.timed_runner(built, material) as runner:
         batches = SampledBatches(runner, material, judge.task.tolerance, stand.rng, limit_s=10.0, whole=whole)
+        assert not any((written.array(0) == 7.0).any() for written in material.spare), "before the first call, too"
         found, again = batches.brief(), batches.brief(again=True)
     assert (found.calls, found.cut) == (calls or len(material.ring) - 1, calls is not None)
     assert (again.calls, again.cut) == (found.calls, found.cut)
