@@ -43,7 +43,8 @@ CUT_S = 0.1
 """What a brief batch may take; 64 calls of a slow kernel would take a minute and tell nothing more."""
 
 _BATCH_S = 0.010
-_COLD_CALL_S = 8e-6  # what a call may take longer where it meets every page for the first time: up to 4 were seen
+_COLD_CALL_S = 6e-6  # what a call may take longer where it meets every page for the first time: up to 4 were seen
+_SCATTERED = 1.5  # of what writing to so many places is known to cost
 _UNSURE_S = 350e-6  # what neighbours on the same caches may cost a brief batch; at most 1.5 times what it should take
 _TOO_BRIEF_S = 60e-6  # less is the noise of two commands
 _MAX_CALLS = 1 << 20
@@ -229,7 +230,7 @@ class Stopwatch:
         busy_s = brief.busy_s if brief.busy_s >= call_s * brief.calls / 2 else math.inf
         spent = min(brief.seconds, busy_s)
         spent -= min(_UNSURE_S, 1.5 * call_s * brief.calls)
-        allowed_s = max(_TOO_BRIEF_S, _COLD_CALL_S * brief.calls + 2 * scattered_s if several else 0.0)
+        allowed_s = max(_TOO_BRIEF_S, _COLD_CALL_S * brief.calls + _SCATTERED * scattered_s if several else 0.0)
         if spent - call_s * brief.calls <= allowed_s:
             return 0.0
         return math.log2(call_s * brief.calls / (spent - scattered_s))
