@@ -95,6 +95,7 @@ class WorkloadModel:
             moves = isinstance(weight, torch.nn.Parameter) or name.endswith(("running_mean", "running_var"))
             if moves and weight.is_floating_point() and torch.equal(weight, old[name]):
                 weight.copy_(_moved(weight, generator, positive=name.endswith("running_var")))
+        _share_plain_tensors(self.model, model)
         other = copy.copy(self)
         other.model = model
         return other
@@ -400,6 +401,16 @@ def _rebound(function: types.FunctionType, made: Mapping[int, Any]) -> types.Fun
         function.__code__, function.__globals__, function.__name__, function.__defaults__,
         tuple(types.CellType(value) for value in held),
     )  # fmt: skip
+
+
+def _share_plain_tensors(old: torch.nn.Module, new: torch.nn.Module) -> None:
+    """Gives `new` the tensors that `old` holds as plain attributes: a kernel has their numbers in its source."""
+    modules, weights = dict(new.named_modules()), {id(one) for one in (*old.parameters(), *old.buffers())}
+    for name, module in old.named_modules():
+        for key, value in vars(module).items():
+            held = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+            if name in modules and held and not any(id(leaf) in weights for leaf in held):
+                modules[name].__dict__[key] = value
 
 
 def _moved(weight: torch.Tensor, generator: torch.Generator, *, positive: bool) -> torch.Tensor:

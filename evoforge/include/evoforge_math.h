@@ -143,13 +143,13 @@ EVO_INLINE vec cos(vec x) {
 
 #define EVO_LANEWISE(name) \
     EVO_INLINE vec name(vec x) { return detail::lanewise(x, [](float v) { return __builtin_##name##f(v); }); }
-EVO_LANEWISE(tan) EVO_LANEWISE(asin) EVO_LANEWISE(acos) EVO_LANEWISE(atan)
+EVO_LANEWISE(tan) EVO_LANEWISE(asin) EVO_LANEWISE(acos) EVO_LANEWISE(atan) EVO_LANEWISE(erfc)
 #undef EVO_LANEWISE
 #define EVO_LANEWISE(name)                                                                          \
     EVO_INLINE vec name(vec x, vec y) {                                                             \
         return detail::lanewise(x, y, [](float a, float b) { return __builtin_##name##f(a, b); }); \
     }
-EVO_LANEWISE(pow) EVO_LANEWISE(atan2) EVO_LANEWISE(fmod)
+EVO_LANEWISE(pow) EVO_LANEWISE(atan2) EVO_LANEWISE(fmod) EVO_LANEWISE(hypot)
 #undef EVO_LANEWISE
 
 #define EVO_SCALAR(name)                                              \
@@ -157,20 +157,32 @@ EVO_LANEWISE(pow) EVO_LANEWISE(atan2) EVO_LANEWISE(fmod)
     EVO_INLINE double name(double x) { return __builtin_##name(x); }
 EVO_SCALAR(exp) EVO_SCALAR(exp2) EVO_SCALAR(expm1) EVO_SCALAR(log) EVO_SCALAR(log1p) EVO_SCALAR(log2) EVO_SCALAR(log10)
 EVO_SCALAR(tanh) EVO_SCALAR(sinh) EVO_SCALAR(cosh) EVO_SCALAR(erf) EVO_SCALAR(sin) EVO_SCALAR(cos) EVO_SCALAR(tan)
-EVO_SCALAR(asin) EVO_SCALAR(acos) EVO_SCALAR(atan)
+EVO_SCALAR(asin) EVO_SCALAR(acos) EVO_SCALAR(atan) EVO_SCALAR(erfc)
 #undef EVO_SCALAR
 EVO_INLINE float sigmoid(float x) { return 1.f / (1.f + exp(-x)); }
 EVO_INLINE double sigmoid(double x) { return 1. / (1. + exp(-x)); }
 #define EVO_SCALAR(name)                                                              \
     EVO_INLINE float name(float x, float y) { return __builtin_##name##f(x, y); }     \
     EVO_INLINE double name(double x, double y) { return __builtin_##name(x, y); }
-EVO_SCALAR(pow) EVO_SCALAR(atan2) EVO_SCALAR(fmod)
+EVO_SCALAR(pow) EVO_SCALAR(atan2) EVO_SCALAR(fmod) EVO_SCALAR(hypot)
 #undef EVO_SCALAR
 
 // Python's signs: the remainder has the sign of the divisor
-EVO_INLINE vec floordiv(vec x, vec y) { return floor(x / y); }
-EVO_INLINE float floordiv(float x, float y) { return __builtin_floorf(x / y); }
-EVO_INLINE double floordiv(double x, double y) { return __builtin_floor(x / y); }
+namespace detail {
+template <class T>
+EVO_INLINE T whole_quotient(T x, T y) {  // the one that goes with the remainder: x / y alone may round up to it
+    T rest = __builtin_fmod(x, y), whole = (x - rest) / y;
+    if (y == 0) return x / y;
+    if (rest != 0 && (rest < 0) != (y < 0)) whole -= 1;
+    T low = __builtin_floor(whole);
+    return whole == 0 ? __builtin_copysign(T(0), x / y) : whole - low > T(0.5) ? low + 1 : low;
+}
+}  // namespace detail
+EVO_INLINE float floordiv(float x, float y) { return detail::whole_quotient(x, y); }
+EVO_INLINE double floordiv(double x, double y) { return detail::whole_quotient(x, y); }
+EVO_INLINE vec floordiv(vec x, vec y) {
+    return detail::lanewise(x, y, [](float a, float b) { return floordiv(a, b); });
+}
 template <class T>
 EVO_INLINE T floordiv(T x, T y) { return x / y - (x % y != 0 && (x < 0) != (y < 0)); }
 EVO_INLINE float mod(float x, float y) {

@@ -22,11 +22,13 @@ struct element<vec> {
 template <class T>
 constexpr T highest() {
     if constexpr (T(0.5) != T(0)) return T(__builtin_inf());
+    else if constexpr (T(-1) > T(0)) return T(-1);
     else return T((uint64_t)-1 >> (65 - 8 * sizeof(T)));
 }
 template <class T>
 constexpr T lowest() {
     if constexpr (T(0.5) != T(0)) return T(-__builtin_inf());
+    else if constexpr (T(-1) > T(0)) return T(0);
     else return -highest<T>() - 1;
 }
 }  // namespace detail

@@ -16,7 +16,7 @@ import re
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -270,8 +270,20 @@ def _walk(builder: Builder, nodes: Any, known: dict[Any, Any]) -> list[tuple[Val
             continue
         builder.node_name, builder.origin, builder.meta = node.name, str(node.target), node.meta.get("val")
         args, kwargs = _resolved(node.args, known), _resolved(node.kwargs, known)
-        known[node] = HANDLERS[builder.origin](builder, *args, **kwargs)
+        known[node] = _handled(builder, args, kwargs)
     return results
+
+
+def _handled(builder: Builder, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    try:
+        return HANDLERS[builder.origin](builder, *args, **kwargs)
+    except EvoforgeError:
+        raise
+    except Exception as error:  # boundary: torch calls operators in more ways than any handler knows
+        raise UnsupportedError(
+            f"expected arguments of {builder.origin} that the lowering covers, got {type(error).__name__}: {error}; "
+            "leave that part out of the task, or start from a kernel of your own with --from"
+        ) from error
 
 
 def _resolved(argument: Any, known: dict[Any, Any]) -> Any:

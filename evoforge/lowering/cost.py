@@ -225,8 +225,11 @@ def signature_of(graph: Graph) -> Signature:
 
 
 def laid_out(graph: Graph, signature: Signature) -> Graph:
-    """`graph` with outputs that lie in memory as the signature says: torch may hand back a transposed view."""
-    strides = {spec.name: spec.stride for spec in signature.outputs}
+    """`graph` with tensors that lie in memory as the signature says.
+
+    torch may hand back a transposed view, and an expanded input, whose elements share places, comes without sharing.
+    """
+    strides = {spec.name: spec.stride for spec in (*signature.inputs, *signature.constants, *signature.outputs)}
     return Graph(
         {name: replace(t, stride=strides.get(name, t.stride)) for name, t in graph.tensors.items()}, graph.stages
     )

@@ -31,6 +31,7 @@ from evoforge.lowering.ir import (
     Tensor,
     Where,
 )  # fmt: skip
+from evoforge.lowering.stages import else_value
 
 __all__ = ["CTYPES", "Context", "Value", "affine_text", "can_vectorise", "computed", "guards_text", "print_expr"]
 
@@ -152,7 +153,7 @@ def _literal(value: Any, dtype: str) -> str:
     if dtype == "bool":
         return "true" if value else "false"
     if dtype not in ("f32", "f64"):
-        return f"{CTYPES[dtype]}({int(value)})"
+        return f"{CTYPES[dtype]}({int(value)})" if value > -(2**63) else "INT64_MIN"
     number = float(value)
     suffix = "f" if dtype == "f32" else ""
     if math.isnan(number):
@@ -247,7 +248,7 @@ def _guarded(value: Value, load: Load, guards: Sequence[Guard], ctx: Context) ->
     """`value` where all of `guards` hold, the load's other value elsewhere."""
     masks = [guard for guard in guards if ctx.vector and ctx.lane in axes_of(guard.arg)]
     scalar = [guard for guard in guards if guard not in masks and guard not in ctx.given]
-    other = Value(_literal(load.other, value.dtype), False, value.dtype)
+    other = Value(_literal(else_value(load.other, value.dtype), value.dtype), False, value.dtype)
     if masks:
         text = f"evo::select({_masks(masks, ctx)}, {_as_vector(value)}, {_as_vector(other)})"
         value = Value(text, True, value.dtype)
@@ -422,7 +423,8 @@ def _operation(op: Op, ctx: Context) -> Value:
             return Value(f"{_wrapped(left)} / {_wrapped(right)}", vector, dtype, False)
         return Value(f"{_wrapped(left)} {_INFIX[op.name]} {_wrapped(right)}", vector, dtype, False)
     if op.name == "neg":
-        return Value(f"-{_wrapped(args[0])}", vector, dtype, False)
+        text = f"({args[0].text})" if args[0].text.startswith("-") else _wrapped(args[0])  # a literal
+        return Value(f"-{text}", vector, dtype, False)
     if op.name == "not":
         sign = "!" if args[0].dtype == "bool" else "~"
         return Value(f"{sign}{_wrapped(args[0])}", vector, dtype, False)
@@ -436,6 +438,6 @@ def _operation(op: Op, ctx: Context) -> Value:
 
 _FUNCTIONS = (
     "abs", "sqrt", "rsqrt", "reciprocal", "exp", "expm1", "exp2", "log", "log1p", "log2", "sin", "cos", "tan", "asin",
-    "acos", "atan", "sinh", "cosh", "tanh", "erf", "sigmoid", "floor", "ceil", "round", "trunc", "sign", "isnan",
-    "isinf", "floordiv", "mod", "fmod", "pow", "max", "min", "atan2",
+    "acos", "atan", "sinh", "cosh", "tanh", "erf", "erfc", "sigmoid", "floor", "ceil", "round", "trunc", "sign",
+    "isnan", "isinf", "floordiv", "mod", "fmod", "pow", "max", "min", "atan2", "hypot",
 )  # fmt: skip

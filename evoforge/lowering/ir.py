@@ -50,7 +50,7 @@ OPS = {
     # unary
     "neg": 1, "abs": 1, "sqrt": 1, "rsqrt": 1, "reciprocal": 1, "exp": 1, "expm1": 1, "exp2": 1,
     "log": 1, "log1p": 1, "log2": 1, "sin": 1, "cos": 1, "tan": 1, "asin": 1, "acos": 1, "atan": 1,
-    "sinh": 1, "cosh": 1, "tanh": 1, "erf": 1, "sigmoid": 1, "floor": 1, "ceil": 1, "round": 1,
+    "sinh": 1, "cosh": 1, "tanh": 1, "erf": 1, "erfc": 1, "hypot": 2, "sigmoid": 1, "floor": 1, "ceil": 1, "round": 1,
     "trunc": 1, "sign": 1, "not": 1, "isnan": 1, "isinf": 1,
     # binary (round is to even; floordiv and mod follow Python's signs, fmod C's)
     "add": 2, "sub": 2, "mul": 2, "div": 2, "floordiv": 2, "mod": 2, "fmod": 2, "pow": 2, "max": 2,

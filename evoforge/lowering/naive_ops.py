@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from evoforge.core import DTYPES
 from evoforge.lowering.ir import Op
 
-__all__ = ["STORED", "VALUE", "else_value", "literal", "monoid_step", "operation"]
+__all__ = ["STORED", "VALUE", "literal", "monoid_step", "operation"]
 
 STORED = {
     "f32": "float", "f64": "double", "f16": "evo::f16", "bf16": "evo::bf16", "i8": "int8_t", "u8": "uint8_t",
@@ -39,17 +38,6 @@ def monoid_step(monoid: str, dtype: str, name: str, value: str) -> tuple[str, st
     return f"{ctype} {name} = {start};", step
 
 
-def else_value(value: float, dtype: str) -> float | int | bool:
-    """A guard's else-value in an integer dtype: ±inf becomes the dtype's limits."""
-    if dtype in ("f32", "f64", "f16", "bf16"):
-        return value
-    if dtype == "bool":
-        return value > 0
-    bits = 8 * DTYPES[dtype]
-    low, high = (0, 2**bits - 1) if dtype == "u8" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    return int(min(max(value, low), high)) if math.isfinite(value) else (high if value > 0 else low)
-
-
 def literal(value: float | int | bool, dtype: str) -> str:
     if dtype == "bool":
         return "true" if value else "false"
@@ -69,7 +57,7 @@ def literal(value: float | int | bool, dtype: str) -> str:
 
 
 _LIBM = {"exp", "expm1", "exp2", "log", "log1p", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-         "tanh", "erf", "sqrt", "floor", "ceil", "trunc", "atan2", "fmod"}  # fmt: skip
+         "tanh", "erf", "erfc", "hypot", "sqrt", "floor", "ceil", "trunc", "atan2", "fmod"}  # fmt: skip
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
           "ge": ">=", "shl": "<<", "shr": ">>"}  # fmt: skip
 _BITS = {"and": "&", "or": "|", "xor": "^"}

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evoforge.core import DTYPES
 from evoforge.lowering.ir import Cast, Const, Expr, Graph, Load, Op, Position, Stage, Tensor, Where, loads, nodes
 
-__all__ = ["CHEAP", "dtype_of", "extents_of", "operations", "readers", "row_major"]
+__all__ = ["CHEAP", "dtype_of", "else_value", "extents_of", "operations", "readers", "row_major"]
 
 CHEAP = 8
 """Operations that are worth doing again wherever their result is read."""
@@ -25,6 +26,17 @@ def dtype_of(expr: Expr, tensors: Mapping[str, Tensor]) -> str:
         return tensors[expr.tensor].dtype
     assert isinstance(expr, Const | Position | Op | Cast | Where)
     return expr.dtype
+
+
+def else_value(value: float, dtype: str) -> float | int | bool:
+    """A guard's else-value in an integer dtype: ±inf becomes the dtype's limits."""
+    if dtype in ("f32", "f64", "f16", "bf16"):
+        return value
+    if dtype == "bool":
+        return value > 0
+    bits = 8 * DTYPES[dtype]
+    low, high = (0, 2**bits - 1) if dtype == "u8" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return int(min(max(value, low), high)) if math.isfinite(value) else (high if value > 0 else low)
 
 
 def readers(graph: Graph, tensor: str) -> list[Stage]:

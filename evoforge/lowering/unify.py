@@ -11,7 +11,22 @@ from typing import Any
 from evoforge.errors import UnsupportedError
 from evoforge.lowering.domain import Access, Domain, Node, Size
 from evoforge.lowering.index import add, affine, axis, offset, plain_axis, scale, substitute
-from evoforge.lowering.ir import Affine, Axis, Const, Expr, FloorDiv, Graph, Load, Mod, Stage, loads, nodes, rewrite
+from evoforge.lowering.ir import (
+    Affine,
+    Axis,
+    Const,
+    Expr,
+    FloorDiv,
+    Graph,
+    Guard,
+    Load,
+    Mod,
+    Position,
+    Stage,
+    loads,
+    nodes,
+    rewrite,
+)  # fmt: skip
 from evoforge.lowering.stages import row_major
 
 __all__ = ["build_domain"]
@@ -170,6 +185,18 @@ def _different_structure() -> UnsupportedError:
     )
 
 
+def _different_places(stage: Stage) -> UnsupportedError:
+    return UnsupportedError(
+        f"expected indices of {stage.origin or stage.name} that are the same in all workloads, they depend on "
+        "sizes (padding, flips, flat positions); make the workloads separate tasks"
+    )
+
+
+def _places(body: Expr) -> list[Any]:
+    """What is printed as it stands in the first workload."""
+    return [part for part in nodes(body) if isinstance(part, Guard | Position | FloorDiv | Mod)]
+
+
 class _Builder:
     """Turns stages into nodes, and finds texts for sizes."""
 
@@ -257,6 +284,10 @@ class _Builder:
         every = [list(loads(single.bodies[stage.name])) for single in self.singles]
         if len({len(row) for row in every}) != 1:
             raise _different_structure()
+        if any(
+            _places(single.bodies[stage.name]) != _places(self.singles[0].bodies[stage.name]) for single in self.singles
+        ):
+            raise _different_places(stage)
         accesses = {}
         body = _renamed(self._constants(stage), mine, self.values)
         for position, load in enumerate(every[0]):
@@ -279,11 +310,13 @@ class _Builder:
         flats = []
         for single, one in zip(self.singles, row, strict=True):
             flats.append(offset(one.index, single.graph.tensors[one.tensor].stride, single.extents[stage.name]))
-        if any(not isinstance(atom, str) for flat in flats for _, atom in flat.terms):
-            return Access(load.tensor, None, 0, index)
         constants = {flat.const for flat in flats}
         constant = constants.pop()
-        if constants:
+        if constants or any(not isinstance(atom, str) for flat in flats for _, atom in flat.terms):
+            steps = {single.graph.tensors[load.tensor].stride for single in self.singles}
+            known = self.tensors[load.tensor].kind != "tmp" or len(steps) == 1
+            if not known or any(one.index != load.index for one in row):
+                raise _different_places(stage)
             return Access(load.tensor, None, 0, index)
         for factor, atom in flats[0].terms:
             assert isinstance(atom, str)

@@ -385,6 +385,33 @@ def test_redrawn_weights_differ_wherever_a_model_can_be_trained(tmp_path: Path) 
         assert np.array_equal(ours, again)
 
 
+PLAIN_TENSORS = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = torch.nn.LSTM(4, 4)
+        self.shift, self.scales = torch.randn(4), [torch.randn(4), torch.randn(4)]
+
+    def forward(self, x):
+        return self.mix(x)[0], self.shift * self.scales[0] + self.scales[1]
+
+def get_inputs():
+    return [torch.randn(3, 4)]
+"""
+
+
+def test_redrawn_weights_leave_tensors_that_are_plain_attributes(tmp_path: Path) -> None:
+    """They are numbers in a kernel's source; a list of parameters is a list of weights."""
+    (tmp_path / "task.py").write_text(PLAIN_TENSORS)
+    with ReferenceWorker(load_task(str(tmp_path / "task.py"))) as worker:
+        inputs = worker.inputs("default", 1)
+        ours, theirs = worker.reference("default", inputs).y64, worker.reference("default", inputs, weights=5).y64
+        assert not np.allclose(ours.array(0), theirs.array(0))
+        assert np.array_equal(ours.array(1), theirs.array(1))
+
+
 def test_every_process_of_a_campaign_has_the_same_weights(norm: Task, worker: ReferenceWorker) -> None:
     log = scratch_dir() / "log"
     assert norm.path is not None

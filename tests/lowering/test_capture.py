@@ -164,7 +164,8 @@ def branching(x: torch.Tensor) -> torch.Tensor:
 
 REFUSED: dict[str, tuple[Callable[..., Any], type[EvoforgeError], str]] = {
     "operators": (lambda x: (x.sort()[0], x.topk(2)[0]), UnsupportedError, r"aten\.sort.*aten\.topk"),
-    "own_name": (lambda x: torch.erfc(x), UnsupportedError, r"aten\.erfc"),
+    "own_name": (lambda x: torch.lgamma(x), UnsupportedError, r"aten\.lgamma"),
+    "added_where": (lambda x: x.index_put((x > 0,), x[0, 0], accumulate=True), UnsupportedError, r"aten\.index_put"),
     "complex": (lambda x: torch.fft.fft(x).abs(), UnsupportedError, "fft"),
     "random": (lambda x: x + torch.rand_like(x), UnsupportedError, r"aten\.rand_like"),
     "in_place": (lambda x: x.mul_(2), UnsupportedError, "without side effects"),

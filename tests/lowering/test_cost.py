@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from evoforge.core import Signature, TensorSpec
 from evoforge.lowering.capture import capture_graph
-from evoforge.lowering.cost import flops, trace_signature
+from evoforge.lowering.cost import flops, laid_out, trace_signature
 from evoforge.lowering.ir import Graph
 
 KIB = 1024
@@ -130,3 +130,10 @@ def test_the_order_of_dimensions_in_memory_survives() -> None:
 def test_none_where_nothing_may_shrink() -> None:
     graph = graph_of(lambda x: x.flip(0), torch.randn(1 << 16))
     assert trace_signature(graph, signature_of(graph), KIB) is None
+
+
+def test_an_expanded_input_lies_as_the_kernel_gets_it() -> None:
+    graph = graph_of(lambda x: x * 2, torch.randn(1, 64).expand(40, 64))
+    assert graph.tensors["in0"].stride == (0, 1)
+    given = Signature((TensorSpec("in0", (40, 64), (64, 1), "f32"),), (), signature_of(graph).outputs)
+    assert laid_out(graph, given).tensors["in0"].stride == (64, 1)

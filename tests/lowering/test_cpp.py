@@ -73,6 +73,13 @@ def causal_bias(scores: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
     return torch.softmax(biased.masked_fill(distance > 0, float("-inf")), dim=-1)
 
 
+def put_where(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y[x < -1] = -1
+    y[:, x[0] > 1] = float("inf")
+    return y
+
+
 def adam(w: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
     m, v = 0.9 * m + 0.1 * g, 0.99 * v.abs() + 0.01 * g * g
     return w - 0.1 * m / (v.sqrt() + 1e-3), m, v
@@ -176,6 +183,27 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     ),
     "cummax": (Module(lambda x, k: (*x.cummax(0), *k.cummin(1))), [rand(17, 21), torch.arange(60).view(4, 15) % 7]),
     "bilinear": (nn.Bilinear(19, 8, 12), [rand(23, 19), rand(23, 8)]),
+    "bools": (
+        Module(
+            lambda a, b: (
+                torch.maximum(a > 0, b > 0).float(), torch.minimum(a > 0, b > 0).float(), ((a > 0) < (b > 0)).float(),
+                ((a > 0) >= (b > 0)).float(), ((a > 0) * (b > 0) == (a > b)).float(), ((a > 0) * (b > 0) ^ (a > b)) + a,
+            )
+        ),
+        [rand(5, 37), rand(37)],
+    ),
+    "bytes_extremes": (
+        Module(lambda low, high: (low.amax(1), low.amin(0), high.amax(0), high.amin(1))),
+        [torch.arange(74, dtype=torch.uint8).view(2, 37), torch.arange(130, 204, dtype=torch.uint8).view(2, 37)],
+    ),
+    "pool_of_integers": (Module(lambda x: fn.max_pool2d(x, 3, 2, 1)), [-torch.arange(2 * 63).view(1, 2, 7, 9) - 1]),
+    "negated_constant": (Module(lambda x: x + (-torch.full((37,), -1.0))), [rand(5, 37)]),
+    "put_where": (Module(put_where), [rand(5, 37)]),
+    "rare_functions": (
+        Module(lambda x, y: (torch.erfc(x), torch.hypot(x, y), x.round(decimals=1), x.round(decimals=-1))),
+        [rand(5, 37) * 3, rand(5, 37)],
+    ),
+    "whole_quotients": (Module(lambda x, y: x // y), [torch.arange(1.0, 38.0), torch.full((37,), 0.1)]),
     "cumprod": (Module(lambda x, y: (x.cumprod(1), (y > 3).cumsum(0))), [1 + rand(4, 37) / 8, torch.arange(12)]),
 }  # fmt: skip
 

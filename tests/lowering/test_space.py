@@ -40,6 +40,11 @@ class Attention(nn.Module):
         return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
 
 
+class Flipped(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flip(2) + 1
+
+
 def space_of(model: nn.Module, *shapes: Sequence[tuple[int, ...]], **options: Any) -> ScheduleSpace:
     graphs = [capture_graph(model.eval(), [torch.zeros(shape) for shape in row]) for row in shapes]
     chosen = {"l1_bytes": 48 << 10, "l2_bytes": 1 << 20, "vector_bytes": 64, "threads": 2} | options
@@ -191,6 +196,13 @@ def test_a_loop_that_trips_once_is_no_tile(add_norm: ScheduleSpace) -> None:
 def test_one_source_serves_workloads_of_different_sizes() -> None:
     both = space_of(nn.Softmax(-1), [(64, 512)], [(32, 2048)])
     assert "EVO_SIZE(in0, 1)" in both.render({}) and "512" not in both.render({})
+
+
+@pytest.mark.parametrize("model", [nn.Conv2d(2, 3, 3, padding=1), Flipped()])
+def test_workloads_whose_indices_depend_on_their_sizes_are_refused(model: nn.Module) -> None:
+    with pytest.raises(UnsupportedError, match=r"same in all workloads.*separate tasks"):
+        space_of(model, [(1, 2, 6, 6)], [(1, 2, 10, 10)])
+    assert space_of(model, [(1, 2, 6, 6)], [(4, 2, 6, 6)]).render({})
 
 
 def test_workloads_of_different_structure_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,6 +69,21 @@ def _index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
         return x.read(own, e)
 
     return b.map(b.out_shape(), b.out_dtype(), body)
+
+
+@register("index_put", "_unsafe_index_put")
+def _index_put(b: Builder, x: Value, indices: Sequence[Value | None], new: Value, accumulate: bool = False) -> Value:
+    """One number wherever a mask holds, as ``y[y < 0] = 0`` has it."""
+    masks = [(dim, which) for dim, which in enumerate(indices) if which is not None]
+    if accumulate or len(masks) != 1 or masks[0][1].dtype != "bool" or math.prod(new.shape) != 1:
+        raise b.refuse("anything but one mask and one number")
+    (first, mask), t = masks[0], b.out_dtype()
+
+    def body(i: Index, e: dict[str, int]) -> Expr:
+        here = mask.read(i[first : first + mask.rank], e, "bool")
+        return where(here, new.read([affine([], 0)] * new.rank, e, t), x.read(i, e, t), t)
+
+    return b.map(b.out_shape(), t, body)
 
 
 def _from_end(position: Expr, size: int) -> Expr:

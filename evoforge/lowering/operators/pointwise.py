@@ -44,7 +44,7 @@ def promoted(*args: Arg) -> str:
 
 _SAME_NAME = (
     "neg", "abs", "sqrt", "rsqrt", "reciprocal", "exp", "expm1", "exp2", "log", "log1p", "log2", "sin", "cos", "tan",
-    "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf", "sigmoid", "floor", "ceil", "round", "trunc", "sign",
+    "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf", "erfc", "sigmoid", "floor", "ceil", "round", "trunc", "sign",
 )  # fmt: skip
 
 
@@ -62,13 +62,31 @@ for _name in _SAME_NAME:
     register(_name)(_unary(_name))
 
 
+@register("round.decimals")
+def _round_to(b: Builder, x: Value, *, decimals: int) -> Value:
+    """As torch does it: a power of ten is multiplied by and divided by again, or the other way around."""
+    t = b.out_dtype()
+    first, then = ("mul", "div") if decimals >= 0 else ("div", "mul")
+    ten = number(10 ** abs(decimals), t)
+
+    def formula(a: Expr) -> Expr:
+        return op(then, op("round", op(first, a, ten, dtype=t), dtype=t), ten, dtype=t)
+
+    return b.pointwise(formula, x) if decimals and is_float(t) else _unary("round")(b, x)
+
+
 # binary
+
+
+_OF_BOOLS = {"mul": "and", "max": "or", "min": "and"}
+"""Vectors hold true as −1, so that arithmetic and order are not those of 1 and 0."""
 
 
 def _binary(name: str) -> Callable[[Builder, Arg, Arg], Value]:
     def handle(b: Builder, x: Arg, y: Arg) -> Value:
         t = b.out_dtype()
-        return b.pointwise(lambda p, q: op(name, p, q, dtype=t), x, y)
+        same = _OF_BOOLS.get(name, name) if t == "bool" else name
+        return b.pointwise(lambda p, q: op(same, p, q, dtype=t), x, y)
 
     return handle
 
@@ -78,6 +96,7 @@ for _names, _op in (
     (("maximum",), "max"),
     (("minimum",), "min"),
     (("atan2",), "atan2"),
+    (("hypot",), "hypot"),
     (("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor"), "mod"),
     (("fmod.Tensor", "fmod.Scalar"), "fmod"),
     (("floor_divide", "floor_divide.Scalar"), "floordiv"),
@@ -97,8 +116,16 @@ for _names, _op in (
 
 
 def _comparison(name: str) -> Callable[[Builder, Arg, Arg], Value]:
+    def of_bools(p: Expr, q: Expr) -> Expr:
+        low, high = (p, q) if name in ("lt", "le") else (q, p)
+        neither = op("not", low, dtype="bool")
+        return op("and" if name in ("lt", "gt") else "or", neither, high, dtype="bool")
+
     def handle(b: Builder, x: Arg, y: Arg) -> Value:
-        return b.pointwise(lambda p, q: op(name, p, q, dtype="bool"), x, y, dtype=promoted(x, y))
+        t = promoted(x, y)
+        if t == "bool" and name not in ("eq", "ne"):
+            return b.pointwise(of_bools, x, y, dtype=t)
+        return b.pointwise(lambda p, q: op(name, p, q, dtype="bool"), x, y, dtype=t)
 
     return handle
 
@@ -205,7 +232,7 @@ def _fmax(b: Builder, x: Value, y: Value) -> Value:
         left = where(op("isnan", q, dtype="bool"), p, both, t)
         return where(op("isnan", p, dtype="bool"), q, left, t)
 
-    return b.pointwise(formula if is_float(t) else (lambda p, q: op(name, p, q, dtype=t)), x, y)
+    return b.pointwise(formula, x, y) if is_float(t) else _binary(name)(b, x, y)
 
 
 @register("lerp.Scalar", "lerp.Tensor")
