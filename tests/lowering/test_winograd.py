@@ -53,8 +53,8 @@ def test_what_does_not_pay_or_does_not_fit_stays(model: nn.Module, shape: Sequen
 
 def test_a_space_offers_it_where_all_workloads_become_alike() -> None:
     def genes(*heights: int) -> set[str]:
-        model = nn.Conv2d(32, 32, 3, padding=1)
-        graphs = [graph_of(model, 2, 32, height, 16) for height in heights]
+        model = nn.Conv2d(32, 32, 3)
+        graphs = [graph_of(model, 2, 32, height + 2, 18) for height in heights]
         space = ScheduleSpace(graphs, l1_bytes=32 << 10, l2_bytes=1 << 20, vector_bytes=32, threads=2)
         return set(space.genes())
 
