@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from evoforge.core import Candidate, Evaluation, Target
+from evoforge.core import Candidate, Evaluation, Status, Target
+from evoforge.evaluation.briefs import Briefs
 from evoforge.evaluation.judge import Judge
 from evoforge.evaluation.tasks import load_task
 from evoforge.evaluation.timing import Stopwatch
@@ -116,3 +117,18 @@ def answered(agree: str, monkeypatch: pytest.MonkeyPatch, attempt: Callable[[], 
 
     monkeypatch.setattr(Stopwatch, "agrees", agrees)
     return attempt(), asked
+
+
+@pytest.mark.parametrize(("reasons", "suspect"), [(["skips", ""], False), (["skips", "skips"], True), ([""], False)])
+def test_who_is_suspect_is_asked_again(
+    judge: Judge, kernel: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, reasons: list[str], suspect: bool
+) -> None:
+    """Beside what writing costs by then: a neighbour who makes it dear for seconds is no sign of a cheat."""
+    waiting = iter(reasons)
+    monkeypatch.setattr(Stopwatch, "agrees", lambda watch, **_: True)
+    monkeypatch.setattr(Briefs, "undecided", property(lambda briefs: False))
+    monkeypatch.setattr(Briefs, "reason", property(lambda briefs: next(waiting)))
+    found = judge.confirm(Candidate("cpp", kernel("add")), {})
+    assert (found.reason == "skips") == suspect
+    assert (found.status is Status.TIMING_SUSPECT) == suspect
+    assert next(waiting, None) is None
