@@ -21,10 +21,12 @@ class Briefs:
 
     Args:
         threads: the kernel starts threads.
+        suspect: it was found to skip calls before, so that as many processes are asked as where one of them is suspect.
     """
 
-    def __init__(self, *, threads: bool) -> None:
+    def __init__(self, *, threads: bool, suspect: bool = False) -> None:
         self._threads = threads
+        self._least = _DOUBTED_PROCESSES if suspect else 1
         self._watched: list[list[Stopwatch]] = []
 
     def add(self, watches: Iterable[Stopwatch]) -> None:
@@ -39,7 +41,9 @@ class Briefs:
 
     @property
     def undecided(self) -> bool:
-        """Whether more processes may show something else than those that there are, of which there is one at least."""
+        """Whether more processes may show something else than those that there are."""
+        if len(self._watched) < self._least:
+            return True
         if self._gap() < -BRIEF_LOG2:
             return len(self._watched) < _MOST_PROCESSES
         suspect = any(gap < -BRIEF_LOG2 for watches in self._watched for watch in watches for gap in watch.gaps())

@@ -28,11 +28,12 @@ from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.comparison import Comparison, duel, looked_at
 from evoforge.evaluation.material import Known, draw_extremes, draw_unseen, know_ring, make_material, widen_pool
 from evoforge.evaluation.priority import measuring
+from evoforge.evaluation.rounds import in_rounds
 from evoforge.evaluation.runner import LEVELS, KernelFault, runner_program
 from evoforge.evaluation.stand import Stand, build_all, describe
 from evoforge.evaluation.tasks import accepted_controls
 from evoforge.evaluation.timing import paired_block, t_half_width
-from evoforge.evaluation.trial import Trial, in_rounds
+from evoforge.evaluation.trial import Trial
 from evoforge.evaluation.worker import ReferenceWorker
 
 __all__ = ["Judge"]

@@ -6,7 +6,7 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ from evoforge.evaluation.stand import Stand, describe
 from evoforge.evaluation.timing import Batches, Stopwatch, paired_block, significantly_below
 from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput
 
-__all__ = ["Trial", "in_rounds"]
+__all__ = ["Trial"]
 
 _BEYOND_BOUND = 1.15
 _HOPELESS_LOG2 = 2.0  # so far below what it must beat, one block is enough, or two verified calls
@@ -204,13 +204,15 @@ class Trial:
         """Why a kernel is taken to skip calls or to keep answers, after as many processes as that takes; or empty.
 
         Who is suspect is asked once more, beside what writing costs now: a neighbour makes both dearer, for seconds.
+        Nothing that was seen before counts then, for the kernel or against it.
         """
         if not self._suspected():
             return ""
         for material in self._stand.materials.values():
             material.scattered_bytes_per_s.clear()
-        del self.briefs
-        self._sample_more()
+        self.briefs = Briefs(threads=self._contains(_STARTS_THREADS), suspect=True)
+        if self._once_more:
+            self._rows = {name: [] for name in self._rows}
         return self._suspected()
 
     def _suspected(self) -> str:
@@ -383,37 +385,3 @@ class Trial:
             yield
         finally:
             self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - began
-
-
-def in_rounds(
-    trials: Sequence[Trial], sides: Sequence[str], *, processes: int, blocks: int, hot_and_cold: bool,
-    sanitized: Container[int] = (),
-) -> list[Iterator[tuple[int, Evaluation]]]:  # fmt: skip
-    """Confirms kernels in turns: per round (which, verdict) of those that are through.
-
-    All are verified, then there is one process of each, then another of each: what a machine does to its
-    caches for seconds or minutes meets all kernels alike, and shows in the interval of each. Nothing happens
-    but while a round is gone through, and they are to be gone through in order. A kernel that fails is through
-    at once, the others in the last round.
-
-    Args:
-        sides: see `Judge.confirm`, as the rest.
-        sanitized: which of them are called once under the sanitizers first.
-    """
-    left = dict(enumerate(trials))
-
-    def turn(number: int, at: int) -> Evaluation | None:
-        if number == 0:
-            return left[at].prove(unseen=True, sanitized=at in sanitized)
-        if number <= processes:
-            left[at].sample(number - 1, blocks, sides)
-            return None
-        return left[at].conclude(sides if hot_and_cold else ())
-
-    def turns(number: int) -> Iterator[tuple[int, Evaluation]]:
-        for at in list(left):
-            if found := left[at].attempt(partial(turn, number, at)):
-                del left[at]
-                yield at, found
-
-    return [turns(number) for number in range(processes + 2)]

@@ -284,9 +284,8 @@ class _Builder:
         every = [list(loads(single.bodies[stage.name])) for single in self.singles]
         if len({len(row) for row in every}) != 1:
             raise _different_structure()
-        if any(
-            _places(single.bodies[stage.name]) != _places(self.singles[0].bodies[stage.name]) for single in self.singles
-        ):
+        places = [_places(single.bodies[stage.name]) for single in self.singles]
+        if any(other != places[0] for other in places):
             raise _different_places(stage)
         accesses = {}
         body = _renamed(self._constants(stage), mine, self.values)

@@ -77,3 +77,11 @@ def test_a_suspect_is_asked_again_and_one_that_stays_suspect_is_refused_in_the_e
     found = booked([CHEAT] * 25, threads=False)
     assert not found.undecided
     assert "takes 4 times as long" in found.reason
+
+
+def test_one_honest_process_does_not_clear_who_was_suspect_before() -> None:
+    found = Briefs(threads=False, suspect=True)
+    for _ in range(9):
+        assert found.undecided
+        found.add(process(*EVEN))
+    assert not found.undecided and not found.reason

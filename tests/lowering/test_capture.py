@@ -15,6 +15,7 @@ from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
 from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.index import plain_axis
 from evoforge.lowering.ir import FloorDiv, Graph, Mod, loads, rewrite
+from evoforge.lowering.operators import HANDLERS
 
 
 class Call(nn.Module):
@@ -182,6 +183,12 @@ def test_refuses_by_name(case: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(error, match=message):
         graph_of(function, torch.randn(3, 4))
     assert capsys.readouterr() == ("", "")
+
+
+def test_what_a_handler_does_not_expect_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HANDLERS, "aten.mul.Tensor", lambda builder, *args: args[7])
+    with pytest.raises(UnsupportedError, match=r"aten\.mul\.Tensor.*IndexError"):
+        graph_of(lambda x: x * x, torch.randn(3, 4))
 
 
 def test_refuses_training_behaviour_and_large_baked_constants() -> None:

@@ -81,7 +81,7 @@ def _index_put(b: Builder, x: Value, indices: Sequence[Value | None], new: Value
 
     def body(i: Index, e: dict[str, int]) -> Expr:
         here = mask.read(i[first : first + mask.rank], e, "bool")
-        return where(here, new.read([affine([], 0)] * new.rank, e, t), x.read(i, e, t), t)
+        return where(here, new.read([], e, t), x.read(i, e, t), t)
 
     return b.map(b.out_shape(), t, body)
 
