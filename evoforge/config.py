@@ -149,9 +149,11 @@ def load_config(path: str | Path) -> list[CampaignConfig]:
     """
     import yaml
 
+    from evoforge.yaml_text import read_yaml
+
     path = Path(path)
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = read_yaml(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"expected a campaign file at {path}, got: {error.strerror}; check the path") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

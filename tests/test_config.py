@@ -39,6 +39,9 @@ def test_a_whole_file_becomes_one_campaign_per_combination(tmp_path: Path) -> No
         ("tasks: []", "key 'tasks'"),
         ("just text", "must be a mapping"),
         ("tasks: [a.py", "is not YAML"),
+        ("tasks: [a.py]\ntasks: [b.py]", "the key 'tasks' stands twice"),
+        ("tasks: [a.py]\nname: 2024-99-99", "is not YAML: month must be"),
+        ("tasks: " + "[" * 3000 + "]" * 3000, "nested too deeply"),
     ],
 )
 def test_a_mistake_is_named_with_the_way_on(tmp_path: Path, text: str, says: str) -> None:

@@ -17,7 +17,7 @@ from evoforge.campaign._state import point
 from evoforge.core import AddStatus, Candidate, Evaluation, Kind, Params, Status
 from evoforge.emitters import MODEL_EMITTERS, Proposal, inherited_licence
 from evoforge.errors import ReplyError, UsageError
-from evoforge.prompts import Answer, Identity, Prompt, parse_reply, render, scrub_source
+from evoforge.prompts import Answer, Identity, Prompt, code_only, parse_reply, render, scrub_source
 from evoforge.storage import TicketRow, open_store
 
 __all__ = ["Tickets"]
@@ -262,15 +262,26 @@ class Tickets:
 
 
 def _read(text: str, language: str, parent: str | None) -> Answer:
-    """A reply as a model gives it; else a kernel's file, which is whole where it ends, whatever it begins with."""
+    """A reply as a model gives it, or a kernel's file, which is whole where it ends, whatever it begins with.
+
+    Marks of a reply are none where only a file's comments and string literals hold them.
+    """
+    if any(mark in text for mark in _MARKS):
+        if not any(mark in code_only(text, language) for mark in _MARKS):
+            with suppress(ReplyError):
+                return _whole(text, language)
+        return parse_reply(text, language=language, parent=parent)
     try:
         return parse_reply(text, language=language, parent=parent)
     except ReplyError:
-        if any(mark in text for mark in _MARKS):
-            raise
         with suppress(ReplyError):
-            return parse_reply(f"~~~~~~~~{language}\n{text.rstrip()}\n~~~~~~~~", language=language)
+            return _whole(text, language)
         raise
+
+
+def _whole(text: str, language: str) -> Answer:
+    fence = "~" * 64
+    return parse_reply(f"{fence}{language}\n{text.rstrip()}\n{fence}", language=language)
 
 
 def _telling(rows: Sequence[Evaluation]) -> Evaluation | None:

@@ -8,6 +8,7 @@ from evoforge.core.parameters import Parameter, ParameterSpace, Params
 from evoforge.core.placement import AddStatus, Elite
 from evoforge.core.target import Target
 from evoforge.core.task import DTYPES, Signature, Task, TensorSpec, Tolerance, Workload
+from evoforge.core.text import storable
 
 __all__ = [
     "DTYPES",
@@ -35,4 +36,5 @@ __all__ = [
     "Tolerance",
     "Workload",
     "WorkloadTiming",
+    "storable",
 ]

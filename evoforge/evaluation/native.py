@@ -92,8 +92,7 @@ def cpu_digest() -> str:
 
 
 def first_error(text: str) -> str:
-    """The line of a compiler's output that says what is wrong."""
-    for line in text.splitlines():
-        if "error:" in line:
-            return line.strip()[:300]
-    return text.strip().partition("\n")[0][:300]
+    """The line of a compiler's output that says what is wrong, without a kernel's own control characters."""
+    lines = text.strip().splitlines()
+    line = next((line for line in lines if "error:" in line), lines[0] if lines else "")
+    return "".join(letter if letter.isprintable() else " " for letter in line).strip()[:300]

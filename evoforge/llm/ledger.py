@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from evoforge.core import Call
+from evoforge.core import Call, storable
 from evoforge.errors import BudgetSpentError, ModelRejectedError, UsageError
 from evoforge.llm.records import Client, Reply, Request, Usage, call_of, reply_of
 from evoforge.llm.specs import ModelSpec, prices_of
@@ -99,6 +100,7 @@ class Ledger:
         self.caps = caps
         self._totals = spent or Totals()
         self._open: set[Reservation] = set()
+        self._queue: deque[object] = deque()
         self._changed = threading.Condition()
 
     @property
@@ -110,22 +112,32 @@ class Ledger:
     def reserve(self, request: Request, spec: ModelSpec, *, wait: bool = False) -> Reservation:
         """Sets the worst case aside.
 
-        With `wait` a call that fits only once others are settled waits for them.
+        With `wait` a call that fits only once others are settled waits for them, and those that come after it wait for
+        it: which calls are let go depends on their order and on what they took, not on how long.
 
         Raises:
             BudgetSpentError: it does not fit; says what is left.
             UsageError: the model's price is unknown.
         """
         most = Reservation(prices_of(spec).most_usd(request), request.most_prompt_tokens + request.max_tokens)
+        turn = object()
         with self._changed:
-            while True:
-                problem = self._problem(most, self._open)
-                if problem is None:
-                    self._open.add(most)
-                    return most
-                if not wait or not self._open or self._problem(most, ()) is not None:
-                    raise BudgetSpentError(problem)
-                self._changed.wait()
+            if wait:
+                self._queue.append(turn)
+            try:
+                while True:
+                    if not wait or self._queue[0] is turn:
+                        problem = self._problem(most, self._open)
+                        if problem is None:
+                            self._open.add(most)
+                            return most
+                        if not wait or not self._open or self._problem(most, ()) is not None:
+                            raise BudgetSpentError(problem)
+                    self._changed.wait()
+            finally:
+                if wait:
+                    self._queue.remove(turn)
+                    self._changed.notify_all()
 
     def settle(self, reservation: Reservation, reply: Reply) -> None:
         """Books what the call took in place of what was set aside.
@@ -187,6 +199,7 @@ class Metered:
         reservation = self._ledger.reserve(request, spec, wait=True)
         try:
             reply = self._client.complete(request)
+            reply = replace(reply, text=storable(reply.text))  # as a replay reads it
         except ModelRejectedError as error:
             if isinstance(error.reply, Reply):
                 self._ledger.settle(reservation, error.reply)

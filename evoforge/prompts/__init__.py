@@ -10,7 +10,7 @@ from evoforge.prompts.pool import Credit, Evidence, Note, PromptPool
 from evoforge.prompts.render import estimate_tokens, load_contract, render
 from evoforge.prompts.reply import Answer, parse_reply
 from evoforge.prompts.rewrite import apply_rewrite, rewrite_request
-from evoforge.prompts.scrub import Identity, scrub, scrub_source
+from evoforge.prompts.scrub import Identity, code_only, scrub, scrub_source
 
 __all__ = [
     "BOTTLENECKS",
@@ -33,6 +33,7 @@ __all__ = [
     "apply_edits",
     "apply_rewrite",
     "breed",
+    "code_only",
     "cross_sections",
     "estimate_tokens",
     "find_edits",

@@ -27,6 +27,7 @@ import difflib
 import itertools
 import re
 from collections.abc import Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +36,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from evoforge.core import MetaPrompt, Strategy
 from evoforge.errors import UsageError
+from evoforge.yaml_text import read_yaml
 
 __all__ = ["OPERATORS", "SECTIONS", "format_meta_prompt", "load_meta_prompts", "parse_meta_prompt", "read_meta_prompt"]
 
@@ -77,17 +79,17 @@ def read_meta_prompt(path: Path) -> MetaPrompt:
         UsageError: it cannot be read or is no meta-prompt; names file, line and the mend.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: expected a readable meta-prompt file: {error}") from None
     return parse_meta_prompt(text, where=str(path))
 
 
 def load_meta_prompts(folder: Path, language: str | None = None) -> list[MetaPrompt]:
-    """Every ``*.md`` directly in `folder`, in name order; with `language`, only that language's.
+    """Every ``*.md`` directly in `folder`, parents first, else in name order; with `language`, only that language's.
 
     Raises:
-        UsageError: a file is no meta-prompt, or two files have the same name and version.
+        UsageError: a file is no meta-prompt, two files have the same name and version, or one is its own ancestor.
     """
     prompts: dict[str, MetaPrompt] = {}
     for path in sorted(folder.glob("*.md")):
@@ -95,7 +97,13 @@ def load_meta_prompts(folder: Path, language: str | None = None) -> list[MetaPro
         if prompt.ref in prompts:
             raise UsageError(f"{path}: another file already is {prompt.ref}; raise its version or rename it")
         prompts[prompt.ref] = prompt
-    return [prompt for prompt in prompts.values() if language in (None, prompt.language)]
+    above = {ref: [parent for parent in prompt.parents if parent in prompts] for ref, prompt in prompts.items()}
+    try:
+        order = list(TopologicalSorter(above).static_order())
+    except CycleError as error:
+        circle = " -> ".join(error.args[1])
+        raise UsageError(f"{folder}: expected parents that were there before, got {circle}; take one out") from None
+    return [prompts[ref] for ref in order if language in (None, prompts[ref].language)]
 
 
 def parse_meta_prompt(text: str, where: str = "meta-prompt") -> MetaPrompt:
@@ -148,8 +156,8 @@ def _short(weight: float) -> float | int:
 
 def _front_matter(text: str, where: str) -> _FrontMatter:
     try:
+        data = read_yaml(text)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = 2 + (mark.line if mark else 0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from evoforge.errors import ReplyError
 from evoforge.prompts.edits import apply_edits, find_edits, is_marker
-from evoforge.prompts.scrub import one_line
+from evoforge.prompts.scrub import code_only, one_line
 
 __all__ = ["MAX_REPLY_CHARS", "MAX_SOURCE_BYTES", "Answer", "parse_reply"]
 
@@ -22,7 +22,9 @@ MAX_SOURCE_BYTES = 200_000
 _HYPOTHESIS = re.compile(r"^[\s>*_#-]{0,12}hypothesis[\s*_]{0,6}[:：][\s*_]{0,6}(\S.*)$", re.I)
 _FENCE = re.compile(r"^([ \t]{0,12})(`{3,64}|~{3,64})[ \t]*([^`\n]{0,200})$")
 # A definition, not a mention; the bounds keep hostile text from making the search quadratic.
-_C_ENTRY = re.compile(r"\bevo_run\s{0,20}\([^(){};]{0,200}\)\s{0,20}(?:noexcept\s{0,20})?\{")
+_C_ENTRY = re.compile(
+    r"\bevo_run\s{0,20}\([^(){};]{0,200}\)\s{0,20}(?:noexcept\s{0,20})?(?:->\s{0,20}int\s{0,20})?(?:try\s{0,20})?\{"
+)
 _PY_ENTRY = re.compile(r"^def[ \t]{1,20}run[ \t]{0,20}\(", re.M)
 _C_START = re.compile(r"\s*(?://|/\*|#\s*include|#\s*define|#\s*pragma|extern\b|namespace\b)")
 _PY_START = re.compile(r"\s*(?:#(?!#|\s*\w+\s*$)|import\b|from\s+\w|\"\"\"|@triton)")
@@ -152,7 +154,9 @@ def _bare(lines: Sequence[str], language: str) -> str:
 
 
 def _has_entry(text: str, language: str) -> bool:
-    return (_C_ENTRY if language in ("cpp", "cuda") else _PY_ENTRY).search(text) is not None
+    if language in ("cpp", "cuda"):
+        return _C_ENTRY.search(code_only(text, language)) is not None
+    return _PY_ENTRY.search(text) is not None
 
 
 def _entry_name(language: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-__all__ = ["Identity", "clean", "one_line", "scrub", "scrub_source"]
+__all__ = ["Identity", "clean", "code_only", "one_line", "scrub", "scrub_source"]
 
 # Accounts that every machine has identify nobody, and are words of programs (root, test).
 _GENERIC = re.compile(
@@ -98,8 +98,16 @@ def scrub(text: str, who: Identity) -> str:
 
 def scrub_source(source: str, language: str, who: Identity) -> str:
     """`scrub` in the comments and string literals of a source; `language` is cpp, cuda, triton or python."""
-    quoted = _C_QUOTED if language in ("cpp", "cuda") else _PY_QUOTED
-    return quoted.sub(lambda at: scrub(at["text"], who) if at["text"] else at[0], clean(source))
+    return _quoted(language).sub(lambda at: scrub(at["text"], who) if at["text"] else at[0], clean(source))
+
+
+def code_only(source: str, language: str) -> str:
+    """`source` with a space for every comment and string literal; linear in its length."""
+    return _quoted(language).sub(lambda at: " " if at["text"] else at[0], source)
+
+
+def _quoted(language: str) -> re.Pattern[str]:
+    return _C_QUOTED if language in ("cpp", "cuda") else _PY_QUOTED
 
 
 def clean(text: str) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from evoforge.core import Call, Outcome
+from evoforge.core import Call, Outcome, storable
 from evoforge.errors import NotFoundError, StoreError
 from evoforge.storage._calls import TICKET_STATES, CallRow, TicketRow
-from evoforge.storage._records import Row, dump, now, storable
+from evoforge.storage._records import Row, dump, now
 
 __all__ = [
     "call_from_row",

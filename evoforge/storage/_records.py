@@ -29,6 +29,7 @@ from evoforge.core import (
     Tolerance,
     Workload,
     WorkloadTiming,
+    storable,
 )
 from evoforge.storage._base import (
     CampaignRow,
@@ -57,7 +58,6 @@ __all__ = [
     "placement_to_row",
     "proposal_from_row",
     "proposal_to_row",
-    "storable",
     "target_from_json",
     "target_to_json",
     "target_to_row",
@@ -77,11 +77,6 @@ def now() -> str:
 def dump(value: Any) -> str:
     """Compact JSON text; keys keep their order, since a genome's order can steer a generator."""
     return json.dumps(value, separators=(",", ":"))
-
-
-def storable(text: str) -> str:
-    """`text` with zero bytes and broken characters spelled out: what a tool printed may hold both."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def params_hash(params: Params) -> str:

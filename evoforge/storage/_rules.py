@@ -8,7 +8,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
-from evoforge.core import Candidate, MetaPrompt, Status, Target, Task
+from evoforge.core import Candidate, MetaPrompt, Status, Target, Task, storable
 from evoforge.errors import StoreError
 from evoforge.storage._base import Edge, EvaluationRow, Placement
 from evoforge.storage._records import (
@@ -18,7 +18,6 @@ from evoforge.storage._records import (
     meta_prompt_from_row,
     now,
     params_hash,
-    storable,
     target_from_json,
     task_from_json,
 )

@@ -139,6 +139,39 @@ def test_calls_in_flight_are_waited_for() -> None:
     assert (ledger.totals.calls, most) == (16, 1)
 
 
+def test_who_waits_is_not_overtaken() -> None:
+    """Which calls are let go depends on their order, not on how long others take: a replay is quicker."""
+    ledger = Ledger(Caps(tokens=1000))
+
+    def call(tokens: int) -> tuple[Request, ModelSpec]:
+        spec = replace(FREE, max_tokens=tokens - 100)
+        return ask(spec), spec
+
+    first = ledger.reserve(*call(600), wait=True)
+    order: list[int] = []
+
+    def later(tokens: int) -> None:
+        held = ledger.reserve(*call(tokens), wait=True)
+        order.append(tokens)
+        ledger.settle(held, reply(tokens=10))
+
+    threads = [threading.Thread(target=later, args=(tokens,)) for tokens in (900, 300)]
+    for thread in threads:
+        thread.start()
+        thread.join(0.1)  # 300 would fit beside the 600 in flight
+    assert not order
+    ledger.settle(first, reply(tokens=10))
+    for thread in threads:
+        thread.join()
+    assert order == [900, 300]
+
+
+def test_a_reply_is_read_as_a_replay_will_read_it() -> None:
+    calls: list[Call] = []
+    live = Metered(ScriptedClient(["a \0 b \ud800"]), [FREE], Ledger(Caps()), calls.append)
+    assert live.complete(ask(FREE)).text == calls[0].reply == "a \\0 b \\ud800"
+
+
 def test_parallel_calls_never_overspend() -> None:
     ledger = Ledger(Caps(usd=1.0))
     model = Metered(ScriptedClient(lambda request: reply(usd=0.2, tokens=200)), [PAID], ledger, lambda call: None)

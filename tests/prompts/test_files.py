@@ -107,6 +107,9 @@ def test_round_trip_of_any_prompt_or_a_refusal_to_write(
         ("UNROLL=4: 3", "UNROLL=4: many", 12, "'many'"),
         ("language: cpp", "language: c", 4, "language"),
         ("name: bandwidth-first", "name: [a", 3, "expected YAML"),
+        ("version: 2", "version: 2\nversion: 3", 4, "the key 'version' stands twice"),
+        ("version: 2", "version: 2024-99-99", 2, "month must be in 1..12"),
+        ("version: 2", "version: " + "[" * 3000 + "]" * 3000, 2, "nested too deeply"),
         ("parents: [bandwidth-first@1]", "parents: [bandwidth-first]", 5, "parents.0"),
         ("## Pitfalls", "## Pitfall", 32, "expected a section '## Pitfalls' with text; did you mean 'Pitfall'?"),
         ("## Pitfalls", "## Analysis", 30, "stands twice"),
@@ -140,6 +143,17 @@ def test_a_folder_is_read_in_name_order_by_language(tmp_path: Path) -> None:
     assert [prompt.name for prompt in load_meta_prompts(tmp_path, "cpp")] == ["bandwidth-first"]
     (tmp_path / "c.md").write_text(GOOD)
     with pytest.raises(UsageError, match=r"c\.md: another file already is bandwidth-first@2"):
+        load_meta_prompts(tmp_path)
+
+
+def test_parents_come_before_their_children(tmp_path: Path) -> None:
+    child = GOOD.replace("name: bandwidth-first", "name: a-child").replace("bandwidth-first@1", "z-parent@1")
+    parent = GOOD.replace("name: bandwidth-first", "name: z-parent").replace("version: 2", "version: 1")
+    (tmp_path / "a.md").write_text(child)
+    (tmp_path / "z.md").write_text("\ufeff" + parent.replace("parents: [bandwidth-first@1]\n", ""))
+    assert [prompt.name for prompt in load_meta_prompts(tmp_path)] == ["z-parent", "a-child"]
+    (tmp_path / "z.md").write_text(parent.replace("bandwidth-first@1", "a-child@2"))
+    with pytest.raises(UsageError, match="expected parents that were there before, got"):
         load_meta_prompts(tmp_path)
 
 

@@ -20,6 +20,25 @@ def fenced(text: str, tag: str = "cpp", marks: str = "```") -> str:
 
 
 @pytest.mark.parametrize(
+    "head",
+    [
+        "int evo_run(const evo_call* call) // the entry (only)\n{",
+        "int evo_run(const evo_call* call /* all (of) it; */) {",
+        "auto evo_run(const evo_call* call) noexcept -> int {",
+        "int evo_run(const evo_call* call) try {",
+    ],
+)
+def test_an_entry_point_is_known_however_it_is_written(head: str) -> None:
+    kernel = KERNEL.replace("int evo_run(const evo_call* call) {", head)
+    assert kernel != KERNEL and parse_reply(fenced(kernel), language="cpp").source == kernel
+
+
+def test_an_entry_point_in_a_comment_is_none() -> None:
+    noted = "".join(f"// {line}\n" for line in OTHER.splitlines())
+    assert parse_reply(fenced(KERNEL) + fenced(noted), language="cpp").source == KERNEL
+
+
+@pytest.mark.parametrize(
     ("reply", "source"),
     [
         (fenced(KERNEL), KERNEL),
