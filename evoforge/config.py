@@ -41,7 +41,7 @@ class _MetaPrompts(_Model):
 
 
 class _Archive(_Model):
-    axes: tuple[str, ...] = ("tiling", "memory", "fusion")
+    axes: tuple[Literal["tiling"], Literal["memory"], Literal["fusion"]] = ("tiling", "memory", "fusion")
 
 
 class _Tuning(_Model):
@@ -171,9 +171,13 @@ def load_config(path: str | Path) -> list[CampaignConfig]:
     for task, target, language in combinations:
         name = file.name
         if name and len(combinations) > 1:
-            name = "-".join([name, Path(task).stem, *([target] if len(file.targets) > 1 else [])])
+            part = task.rpartition(":")[2] if _is_entry(task) else Path(task).stem
+            name = "-".join([name, part, *([target] if len(file.targets) > 1 else [])])
         where = task if _is_entry(task) else str(path.parent / task)
         configs.append(CampaignConfig(name=name, task=where, target=target, language=language, **common))
+    names = [config.name for config in configs if config.name]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"{path}: expected one name per campaign, {twice!r} stands for several; leave out 'name'")
     return configs
 
 

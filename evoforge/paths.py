@@ -7,6 +7,7 @@ an installed wheel, the checkout this package lies in.
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 from evoforge.errors import UsageError
@@ -46,10 +47,16 @@ def native_dir() -> Path:
 def cache_dir() -> Path:
     """Built runners, precompiled headers, objects and measured ceilings; safe to delete.
 
-    ``EVOFORGE_CACHE``, else ``$XDG_CACHE_HOME/evoforge``, else ``~/.cache/evoforge``.
+    ``EVOFORGE_CACHE``, else ``$XDG_CACHE_HOME/evoforge``, else ``~/.cache/evoforge``, without a home a folder
+    among temporary files.
     """
     explicit = os.environ.get("EVOFORGE_CACHE")
     if explicit:
         return Path(explicit)
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    base = os.environ.get("XDG_CACHE_HOME")
+    if not base:
+        try:
+            base = str(Path.home() / ".cache")
+        except RuntimeError:  # an account without a home (a container's)
+            base = str(Path(tempfile.gettempdir()) / f"user-{os.getuid()}")
     return Path(base) / "evoforge"

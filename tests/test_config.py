@@ -37,6 +37,8 @@ def test_a_whole_file_becomes_one_campaign_per_combination(tmp_path: Path) -> No
         ("tasks: [a.py]\nbudget: {minuts: 3}", "unknown key 'budget.minuts'; did you mean 'minutes'"),
         ("tasks: [a.py]\ntuning: {trials: many}", "key 'tuning.trials'"),
         ("tasks: []", "key 'tasks'"),
+        ("tasks: [a.py]\narchive: {axes: [fusion, memory, tiling]}", "key 'archive.axes.0': input should be 'tiling'"),
+        ("name: x\ntasks: [a/norm.py, b/norm.py]", "one name per campaign, 'x-norm' stands for several"),
         ("just text", "must be a mapping"),
         ("tasks: [a.py", "is not YAML"),
         ("tasks: [a.py]\ntasks: [b.py]", "the key 'tasks' stands twice"),

@@ -160,6 +160,7 @@ class Campaign:
             reason = "at_bound"
             self._keep(setup := setup.with_notice(setup.nothing_to_gain), reachable=cells)
         else:
+            loop.take_up()
             reason = loop.run(self._seeds(ground, loop, setup.traces or ()))
             loop.journey.finish()
         for workload, families in (judge.dropped_families if judge else {}).items():

@@ -21,7 +21,7 @@ from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import BREADTH, CLOSE, WINNERS, Journey
 from evoforge.campaign._setup import NEAR_BOUND
 from evoforge.campaign._state import State, point
-from evoforge.core import AddStatus, Call, Cell, Evaluation, MetaPrompt, Status
+from evoforge.core import AddStatus, Call, Candidate, Cell, Evaluation, MetaPrompt, Status
 from evoforge.emitters import (
     Arm,
     Assignment,
@@ -276,11 +276,20 @@ class Loop:
             self._learn(self.journey.travel(ticket, proposal))
             self._evolve()
         elif self.state.tickets.get(candidate.id) == ticket:
-            rows = self.state.tried(candidate.id)
-            if not any(self.state.confirmations.get(point(row.candidate, row.params)) for row in rows):
-                self.journey.confirm(ticket, candidate, rows)
+            self._confirm_cut_off(ticket, candidate)
             return None
         return twin
+
+    def take_up(self) -> None:
+        """Confirms the last candidate where its process ended between its trials and that (resume)."""
+        if self.state.tickets:
+            last = max(self.state.tickets, key=self.state.tickets.__getitem__)
+            self._confirm_cut_off(self.state.tickets[last], self.state.candidates[last])
+
+    def _confirm_cut_off(self, ticket: int, candidate: Candidate) -> None:
+        rows = self.state.tried(candidate.id)
+        if not any(self.state.confirmations.get(point(row.candidate, row.params)) for row in rows):
+            self.journey.confirm(ticket, candidate, rows)
 
     def _waste(self, ticket: int, arm: Arm, usd: float, reason: str) -> None:
         note = Note(ticket, arm.emitter, "no kernel", reason=reason)

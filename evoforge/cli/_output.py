@@ -100,7 +100,8 @@ def table(
     shown = len(columns)
     while shown > 2 and sum(widths[:shown]) + 3 * shown + 1 > out.width:
         shown -= 1
-    made = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    heading = Text(title) if title else None
+    made = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for name, _ in columns[:shown]:
         made.add_column(name, justify="right" if name in numeric else "left", overflow="fold")
     for line in cells:

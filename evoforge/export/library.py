@@ -10,6 +10,7 @@ import json
 import keyword
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -116,6 +117,8 @@ def _check_name(name: str) -> None:
         near = re.sub(r"\W", "_", name) or "kernels"
         near = f"kernels_{near}" if not near.isidentifier() or keyword.iskeyword(near) else near
         raise UsageError(f"expected a folder name that Python can import, got {name!r}; use for example -o {near}")
+    if name in sys.stdlib_module_names or name in ("torch", "numpy", "evoforge"):
+        raise UsageError(f"a package {name!r} would hide the one that is there; use for example -o {name}_kernels")
 
 
 def _check_place(folder: Path) -> None:
