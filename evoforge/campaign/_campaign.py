@@ -82,7 +82,7 @@ class Campaign:
         target = resolve_target(config.target)
         if config.language != "cpp":
             raise UnsupportedError(f"expected language cpp, got {config.language!r}; other languages come later")
-        check_models(config)
+        check_models(config, asks=replay is None or replay_extend)
         PromptPool.named(config.meta_prompts.pool, config.language)
         descriptor = Descriptor(config.archive.axes)
         seeds = [read_kernel(path) for path in config.from_]

@@ -26,8 +26,8 @@ from evoforge.storage import Store, open_store
 __all__ = ["check_models", "desk_of", "leaves", "sent_by", "specs_of"]
 
 
-def check_models(config: CampaignConfig) -> None:
-    """Everything about models that can be said before anything runs.
+def check_models(config: CampaignConfig, *, asks: bool = True) -> None:
+    """Everything about models that can be said before anything runs; keys only where somebody `asks`.
 
     Raises:
         ConfigError: an unknown emitter, emitters without models, or a budget that lets no call through.
@@ -52,7 +52,8 @@ def check_models(config: CampaignConfig) -> None:
         )
     if not config.send.kernels and "repair" in (config.emitters or ()):
         raise ConfigError("repair shows a model the kernel that failed; set send: {kernels: true} or leave repair out")
-    LiteLLMClient(specs)
+    if asks:
+        LiteLLMClient(specs)
 
 
 def specs_of(config: CampaignConfig) -> tuple[ModelSpec, ...]:

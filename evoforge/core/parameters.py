@@ -46,6 +46,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
 }
 _MAX_CHOICES = 256
 _MAX_PARAMETERS = 32
+_MAX_EXPRESSION = 500  # characters: what nests deeper than the interpreter goes is longer
 
 
 @dataclass(frozen=True)
@@ -119,13 +120,14 @@ class ParameterSpace:
             if param:
                 try:
                     choices = tuple(int(word) for word in param.group(3).split(","))
+                    default = int(param.group(2))
                 except ValueError:
                     raise ParameterError(
-                        f"line {number}: expected integers in braces, got {{{param.group(3)}}}"
+                        f"line {number}: expected an integer and integers in braces, got {text[:200]!r}"
                     ) from None
                 if len(choices) > _MAX_CHOICES:
                     raise ParameterError(f"line {number}: at most {_MAX_CHOICES} choices, got {len(choices)}")
-                parameters.append(Parameter(param.group(1), int(param.group(2)), choices))
+                parameters.append(Parameter(param.group(1), default, choices))
             elif text.startswith("require "):
                 constraints.append(text.removeprefix("require ").strip())
             elif text.startswith(("param", "require")):
@@ -207,7 +209,9 @@ def _holds(text: str, values: Params) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _parsed(text: str) -> ast.Expression:
+    if len(text) > _MAX_EXPRESSION:
+        raise ParameterError(f"expected at most {_MAX_EXPRESSION} characters after 'require', got {len(text)}")
     try:
         return ast.parse(text, mode="eval")
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ParameterError(f"expected an expression after 'require', got {text!r}") from None

@@ -30,6 +30,7 @@ _ACCESSOR = re.compile(r"\bEVO_(IN|CST|OUT)\s*\(\s*([A-Za-z_][\w:]*)\s*,")
 _PRAGMA = re.compile(r"^[ \t]*#[ \t]*pragma\b((?:\\\n|[^\n])*)", re.MULTILINE)
 _MARK = re.compile(r"\[\[evo_pragma\((\d+)\)\]\]")
 _KEEP = re.compile(r"evo_|EVO_")
+_DEEPEST = 500  # levels of a syntax tree, each a call of ours
 _NAMES = {"identifier", "type_identifier", "field_identifier", "namespace_identifier", "statement_identifier"}
 _SCOPES = {
     "compound_statement", "for_statement", "for_range_loop", "function_definition", "lambda_expression",
@@ -120,7 +121,7 @@ def _parser() -> Any:
 
 
 def _tree_tokens(code: str, header: Sequence[tuple[str, str]]) -> list[str] | None:
-    """The normalised tokens, or None where the text does not parse."""
+    """The normalised tokens, or None where the text does not parse or nests deeper than `_DEEPEST`."""
     code = _ACCESSOR.sub(r"EVO_\1<\2>(", code)
     pragmas = _PRAGMA.findall(code)
     numbers = itertools.count()
@@ -136,7 +137,10 @@ def _tree_tokens(code: str, header: Sequence[tuple[str, str]]) -> list[str] | No
     for kind, text in header:
         writer.tokens.append(f"@{kind}")
         writer.text(text)
-    writer.visit(tree.root_node, declaring=False)
+    try:
+        writer.visit(tree.root_node, declaring=False)
+    except RecursionError:
+        return None
     return writer.tokens
 
 
@@ -164,8 +168,14 @@ class _Writer:
         """Raw text (macro bodies, pragmas, headers), token by token."""
         self.tokens += [self._lookup(token) for token in _TOKEN.findall(text)]
 
-    def visit(self, node: Any, declaring: bool) -> None:
-        """Writes `node`; `declaring` says that the name in it is being declared, not used."""
+    def visit(self, node: Any, declaring: bool, depth: int = 0) -> None:
+        """Writes `node`; `declaring` says that the name in it is being declared, not used.
+
+        Raises:
+            RecursionError: it nests deeper than `_DEEPEST`, however deep the caller's own calls are.
+        """
+        if depth > _DEEPEST:
+            raise RecursionError
         mark = _MARK.fullmatch(node.text.decode()) if node.type == "attribute_declaration" else None
         if mark and int(mark.group(1)) < len(self._pragmas):
             self.tokens.append("@pragma")
@@ -180,7 +190,7 @@ class _Writer:
         for index, child in enumerate(node.children):
             # Half of the nodes are punctuation and keywords, which declare nothing.
             declares = child.is_named and _declares(node, node.field_name_for_child(index), child, declaring)
-            self.visit(child, declares)
+            self.visit(child, declares, depth + 1)
         if node.type in _SCOPES:
             self._scopes.pop()
         if node.type.startswith("preproc_"):

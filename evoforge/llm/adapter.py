@@ -136,7 +136,9 @@ class LiteLLMClient:
                 max_retries=0,
                 drop_params=True,  # some models take no temperature
             )
-            return _read(answer, prices, request)
+            reply = _read(answer, prices, request)
+            key = _key(spec, self._environ)
+            return replace(reply, text=reply.text.replace(key, "[key]")) if key and len(key) >= 8 else reply
         except Exception as error:
             fault = read_fault(error)
         # Outside the handler, so that no traceback holds what litellm was called with.

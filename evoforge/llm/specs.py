@@ -46,6 +46,12 @@ class ModelSpec:
             raise UsageError(f"expected a model like openai/<name>, got {self.model!r}")
         if self.api_base is not None and urlsplit(self.api_base).scheme not in ("http", "https"):
             raise UsageError(f"expected api_base of {self.model} like http://127.0.0.1:8000/v1, got {self.api_base!r}")
+        if self.api_base is not None and "@" in urlsplit(self.api_base).netloc:
+            raise UsageError(
+                f"expected api_base of {self.model} without user and password; name a variable: api_key_env"
+            )
+        if self.api_key_env is not None and not self.api_key_env.isidentifier():  # never shown: it may be the key
+            raise UsageError(f"expected api_key_env of {self.model} to be a variable's name, such as MY_API_KEY")
         for name in _PRICES:
             price = getattr(self, name)
             if price is not None and not (math.isfinite(price) and price >= 0):

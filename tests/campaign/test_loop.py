@@ -125,10 +125,10 @@ class Forgetful:
         return []
 
 
-def searched(
+def made(
     evals: int, reachable: frozenset[Cell], headroom: float | None, *others: Emitter, workers: int = 1,
     observer: Observer | None = None,
-) -> tuple[str, Watcher]:  # fmt: skip
+) -> tuple[Loop, Watcher]:  # fmt: skip
     watcher, pool = Watcher(), PromptPool(list(PromptPool.default("cpp")))
     journey = Journey(
         campaign="c", store=cast(Store, Forgetful()), state=State(reachable), measurer=cast(Any, Machine()),
@@ -138,7 +138,27 @@ def searched(
         journey=journey, space=cast(Any, Space()), emitters=[*others, watcher], bandit=Bandit(pool.ancestors),
         pool=pool, evolution=Evolution(0, 0, 1e-4, 8), seed=0, workers=workers, headroom=headroom,
     )  # fmt: skip
+    return loop, watcher
+
+
+def searched(*asked: Any, **more: Any) -> tuple[str, Watcher]:
+    loop, watcher = made(*asked, **more)
     return loop.run([Proposal(FIRST, operator="sample", emitter="sample")]), watcher
+
+
+def test_a_kernel_that_was_cut_off_before_its_confirmation_is_confirmed_on_resume(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, _ = made(1, frozenset({CELL}), None)
+    monkeypatch.setattr(loop.journey, "confirm", lambda *_: None)  # the process ends there
+    loop.run([Proposal(FIRST, operator="sample", emitter="sample")])
+    assert not len(loop.state.archive)
+    monkeypatch.undo()
+    loop.take_up()
+    assert [elite.candidate for elite in loop.state.archive] == [FIRST.id]
+    confirmed = dict(loop.state.confirmations)
+    loop.take_up()
+    assert loop.state.confirmations == confirmed, "and only once"
 
 
 def test_a_search_without_news_starts_from_nothing_in_turns() -> None:

@@ -1,3 +1,4 @@
+import contextlib
 from collections.abc import Mapping
 
 import pytest
@@ -94,3 +95,12 @@ def test_require_knows_python_arithmetic_and_zero_division() -> None:
     )
     assert space.feasible({"A": 6, "B": 0})
     assert space.feasible({"A": 0, "B": 3})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [f"param X = {'9' * 5000} in {{1, 2}}", "require " + "-" * 50_000 + "1 < 5", "require " + "-" * 499 + "1"],
+)
+def test_a_hostile_header_is_an_error_or_read(line: str) -> None:
+    with contextlib.suppress(ParameterError):
+        ParameterSpace.parse(f"// evoforge: {line}\n").feasible({})

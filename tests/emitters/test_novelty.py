@@ -149,3 +149,10 @@ def test_equal_objects_are_twins_but_a_candidate_is_not_its_own() -> None:
     assert gate.object_twin(one, "cafe") is None
     assert gate.object_twin(two, "cafe") == Twin(one.id, "object")
     assert gate.object_twin(two, "cafe", {"TILE": 8}) is None
+
+
+@pytest.mark.parametrize(
+    "deep", ["return " + "+".join("x" * 3000) + ";", "return " + "(" * 2000 + "x" + ")" * 2000 + ";"]
+)
+def test_a_text_that_nests_too_deeply_still_has_a_hash(deep: str) -> None:
+    assert normalised_hash(f"int f(int x) {{ {deep} }}") == normalised_hash(f"int f(int x) {{ {deep} }} // a note")
