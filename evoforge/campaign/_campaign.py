@@ -140,8 +140,11 @@ class Campaign:
             return result
 
     def _book(self, narrator: Narrator, state: str, reason: str) -> None:
-        wall_s = self.row.wall_s + narrator.elapsed_s
-        self.store.update_campaign(self.name, state=state, stop_reason=reason, wall_s=wall_s)
+        self.store.update_campaign(self.name, state=state, stop_reason=reason, wall_s=self._wall_s(narrator))
+
+    def _wall_s(self, narrator: Narrator) -> float:
+        """Earlier runs' seconds and this one's: what a killed process took counts, too."""
+        return self.row.wall_s + narrator.elapsed_s
 
     def _run(self, narrator: Narrator, stack: ExitStack) -> Result:
         clock = self._clock()
@@ -154,6 +157,7 @@ class Campaign:
         self._keep(setup, reachable=cells)
         loop = self._loop(judge, target, setup, ground, narrator, clock, stack)
         self._restore(loop)
+        loop.journey.book = lambda: self.store.update_campaign(self.name, wall_s=self._wall_s(narrator))
         if self.config.budget.evals == 0:
             reason = "prepared"
         elif setup.at_bound:
@@ -289,7 +293,9 @@ class Campaign:
         if self._replay is None:
             assert live is not None
             return live
-        return Recorded(open_store(self._replay, create=False), self.row.task, self.row.target, live)
+        twin = _recorded_campaign(self._replay, self.row)
+        store = open_store(self._replay, create=False)
+        return Recorded(store, self.row.task, self.row.target, live, first=twin.name)
 
     def _seeds(self, ground: Ground, loop: Loop, traces: Sequence[Trace]) -> list[Proposal]:
         """The user's own kernels, a plain schedule (something that works), what won elsewhere, other textbook ones."""

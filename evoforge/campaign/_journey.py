@@ -5,7 +5,7 @@ Every evaluation is committed as it ends.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -39,7 +39,7 @@ class Journey:
 
     `lead` maps eager and compiled to log2(side / baseline): what to add to an objective to get the
     speed-up over that side (None: that side was not timed). `breadth` is the share of the budget in which
-    nothing is tuned.
+    nothing is tuned. `book` is called after every evaluation that was committed.
     """
 
     campaign: str
@@ -52,6 +52,7 @@ class Journey:
     trials: int
     lead: Mapping[str, float | None]
     breadth: float = BREADTH
+    book: Callable[[], object] = lambda: None
     report: Evaluation | None = None
     _placed: dict[Cell, AddStatus] = field(default_factory=dict)
     _exhausted: set[str] = field(default_factory=set)
@@ -114,6 +115,7 @@ class Journey:
             self.campaign, ticket, proposal.candidate, [evaluation],
             emitter=proposal.emitter, target_cell=proposal.target_cell,
         )  # fmt: skip
+        self.book()
         self.state.note(evaluation)
         self.clock.note(evaluation)
         rows.append(evaluation)

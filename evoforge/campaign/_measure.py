@@ -78,12 +78,15 @@ class Live:
 class Recorded:
     """Evaluations out of a store, recorded seconds included.
 
-    The k-th confirmation asked for is the k-th recorded. A miss stops the run, or goes to
-    `otherwise` (``--replay-extend``).
+    The k-th confirmation asked for is the k-th recorded, those of the campaign `first` before all others'. A miss
+    stops the run, or goes to `otherwise` (``--replay-extend``).
     """
 
-    def __init__(self, store: Store, task: Task, target: Target, otherwise: Measurer | None = None) -> None:
+    def __init__(
+        self, store: Store, task: Task, target: Target, otherwise: Measurer | None = None, *, first: str | None = None
+    ) -> None:
         self._store = store
+        self._first = first
         self._task = task.id
         self._target = target.id
         self._otherwise = otherwise
@@ -118,6 +121,7 @@ class Recorded:
         self, candidate: Candidate, params: Mapping[str, int], kind: Kind, *, serve: bool = False
     ) -> Evaluation | None:
         rows = self._store.find_recorded(candidate.id, params, self._task, self._target, PROTOCOL_VERSION, kind)
+        rows = sorted(rows, key=lambda row: row.campaign != self._first)
         key = (candidate.id, tuple(sorted(params.items())), kind)
         index = self._served[key]
         if serve:

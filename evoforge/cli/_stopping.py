@@ -18,12 +18,12 @@ _AGAIN_S = 0.5
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, treated as Ctrl-C is: child processes end, and the store says how the campaign stopped."""
+    """SIGTERM or SIGHUP, treated as Ctrl-C is: child processes end, and the store says how the campaign stopped."""
 
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """Ends what is inside by KeyboardInterrupt (SIGINT) or `Terminated` (SIGTERM), raised until it is heeded.
+    """Ends what is inside by KeyboardInterrupt (SIGINT) or `Terminated` (SIGTERM, SIGHUP), raised until it is heeded.
 
     Python raises wherever the main thread happens to stand. Inside a callback of the garbage collector, which
     SQLAlchemy and the import system have, or under somebody's bare `except`, the exception vanishes and the work
@@ -37,7 +37,7 @@ def stoppable() -> Iterator[None]:
 
     def stop(number: int, _: object) -> None:
         nonlocal asked
-        asked = Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        asked = KeyboardInterrupt if number == signal.SIGINT else Terminated
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
         raise asked
 
@@ -51,7 +51,7 @@ def stoppable() -> Iterator[None]:
 
     reported, sys.unraisablehook = sys.unraisablehook, unraisable
     before = {signal.SIGALRM: signal.signal(signal.SIGALRM, again)}
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             before[number] = signal.signal(number, stop)
     try:

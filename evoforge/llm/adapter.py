@@ -23,6 +23,7 @@ _LONGEST_WAIT_S = 120.0
 _UNSURE_ATTEMPTS = 2
 """Attempts that may cost without an answer: with more, a dead line would empty the purse."""
 _LONGEST_REPLY = 400_000
+_MOST_TOKENS = 10**9  # of one call; a count beyond is none
 _LONGEST_REASON = 300
 
 
@@ -210,6 +211,8 @@ def _usage(found: Any) -> Usage | None:
     """None where the provider counted nothing that can be."""
     prompt, completion = getattr(found, "prompt_tokens", None), getattr(found, "completion_tokens", None)
     if not isinstance(prompt, int) or not isinstance(completion, int) or prompt <= 0 or completion < 0:
+        return None
+    if max(prompt, completion) > _MOST_TOKENS:
         return None
     cached = getattr(getattr(found, "prompt_tokens_details", None), "cached_tokens", None)
     return Usage(prompt, min(max(cached, 0), prompt) if isinstance(cached, int) else 0, completion)

@@ -146,7 +146,8 @@ class Tools:
 
 def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
     """`value` as strict JSON data: NaN and infinities become null."""
-    return {str(key): _said(item) if key == "reason" else _data(item) for key, item in value.items()}
+    said = ("reason", "stop_reason")
+    return {str(k): _said(item) if k in said and item is not None else _data(item) for k, item in value.items()}
 
 
 def _said(text: Any) -> str:

@@ -232,9 +232,10 @@ def test_stopped_at_random_moments_it_still_ends_with_everything(small_task: Pat
         assert no_child_is_left()
         with open_store(url) as store:
             now = {row.id for row in store.evaluations(campaign="k")}
-            state = store.campaign("k").state
+            state, wall_s = store.campaign("k").state, store.campaign("k").wall_s
         assert known <= now, "a finished evaluation was lost"
         known = now
+        assert wall_s > 0 or not known, "time that was taken counts, however it ended"
         assert child.returncode == (143 if stop is signal.SIGTERM else -9)
         assert state == ("interrupted" if stop is signal.SIGTERM else "running")
     assert "evoforge resume k" in json.loads(out)["error"]["message"]

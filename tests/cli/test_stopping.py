@@ -28,7 +28,7 @@ def raised_under_a_bare_except(number: int) -> None:
 
 
 @pytest.mark.parametrize("lose", [raised_in_a_callback, raised_under_a_bare_except])
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
 def test_a_stop_that_somebody_swallowed_is_heeded(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, lose: Callable[[int], None], number: int, status: int
 ) -> None:
@@ -61,7 +61,7 @@ def test_clearing_up_after_a_stop_is_not_stopped(cli: Cli, monkeypatch: pytest.M
 
 def test_handlers_are_given_back_and_what_is_ignored_stays_so(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
     before = [signal.getsignal(kind) for kind in kinds]
     heard = []
 

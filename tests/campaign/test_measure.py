@@ -1,0 +1,28 @@
+"""What a replay is served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evoforge.campaign._measure import Recorded
+from evoforge.core import Block, Candidate, Evaluation, Kind, Status, Target, Task, Workload, WorkloadTiming
+from evoforge.storage import open_store
+
+
+def test_a_replay_is_served_its_own_campaigns_rows_first(tmp_path: Path) -> None:
+    """Two campaigns of one store measured the same kernel: 1.0 times the baseline's speed, and 4.0 times."""
+    task, target = Task("t", "x = 1", (Workload("default"),)), Target("cpu", "cpu", 1, "native", {})
+    kernel = Candidate("cpp", "int shared;")
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        for name, faster in (("older", 1.0), ("newer", 4.0)):
+            store.create_campaign(
+                name, task=task, target=target, language="cpp", seed=0, config={}, descriptor={}, setup={}
+            )
+            blocks = tuple(Block(process, 1.0, eager_ms=faster) for process in range(5))
+            evaluation = Evaluation(
+                kernel.id, {}, task.id, target.id, Status.CORRECT, Kind.TRIAL,
+                timings=(WorkloadTiming("default", "eager", blocks),), cell=(1, 1, 1),
+            )  # fmt: skip
+            store.record_outcome(name, 0, kernel, [evaluation], emitter="sample")
+        for first, log2 in (("older", 0.0), ("newer", 2.0), (None, 0.0)):
+            assert Recorded(store, task, target, first=first).trial(kernel, {}, None).objective == log2
