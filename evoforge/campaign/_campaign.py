@@ -34,6 +34,7 @@ from evoforge.errors import (
     UnsupportedError,
     UsageError,
 )
+from evoforge.evaluation.imported import imported_text
 from evoforge.evaluation.targets import resolve_target
 from evoforge.evaluation.tasks import load_task
 from evoforge.llm import close_connections
@@ -387,7 +388,13 @@ def _recorded_counts(url: str, name: str) -> tuple[int, int]:
 
 
 def check_unchanged(row: CampaignRow) -> None:
-    """Refuses to mix numbers of two machines, compilers or protocols in one campaign."""
+    """Refuses to mix numbers of two machines, compilers, protocols or texts of an imported class in one campaign."""
+    task = row.task
+    if task.entry is not None and imported_text(task.entry, task.root) not in (None, task.imported_source):
+        raise EnvironmentChangedError(
+            f"campaign {row.name} searched for what {task.entry} was, and its source is another now; take the change "
+            "back, or start a new campaign (evoforge run)"
+        )
     now: Mapping[str, Any] = resolve_target(row.target.spec).fingerprint
     then = row.target.fingerprint
     changed = [

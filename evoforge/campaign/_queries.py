@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -93,9 +95,22 @@ def _summary(store: Store, row: CampaignRow) -> dict[str, Any]:
         "coverage": archive.coverage,
         "qd_score": archive.qd_score,
         "wall_s": row.wall_s,
-        "speedup_best_baseline": 2**best.objective if best else None,
+        "speedup_best_baseline": _over_the_better(row, best.objective) if best else None,
         "created": row.created,
     }
+
+
+def _over_the_better(row: CampaignRow, objective: float) -> float | None:
+    """From a speed-up (log2) over the campaign's baseline; None where the other side was not timed."""
+    if row.config.get("baseline", "best") == "best":
+        return float(2**objective)
+    leads = []
+    for workload, times in (row.setup.get("baseline_ms") or {}).items():
+        base, sides = times.get(row.setup["baseline"][workload]), [times.get("eager"), times.get("compiled")]
+        if not base or not all(sides):
+            return None
+        leads.append(math.log2(min(sides) / base))
+    return float(2 ** (objective + statistics.fmean(leads))) if leads else None
 
 
 def status(name: str, store_url: str) -> dict[str, Any]:

@@ -70,8 +70,16 @@ def read_imported(spec: str, inputs: Sequence[str]) -> Imported:
     return Imported(attribute, source, text)
 
 
-def _find(module: str, spec: str) -> Path:
-    places: list[str] | None = [str(Path.cwd()), *sys.path]
+def imported_text(spec: str, root: str | None) -> str | None:
+    """What ``pkg.mod:Class`` is imported from now, looked up from the folder `root`; None: nothing is found there."""
+    try:
+        return _find(spec.partition(":")[0], spec, root).read_text(encoding="utf-8")
+    except (TaskError, OSError, UnicodeDecodeError):
+        return None
+
+
+def _find(module: str, spec: str, root: str | None = None) -> Path:
+    places: list[str] | None = [root or str(Path.cwd()), *sys.path]
     found: ModuleSpec | None = None
     name = ""
     for part in module.split("."):

@@ -190,6 +190,21 @@ def test_an_existing_name_is_refused(finished: tuple[str, Any, Recorder], small_
         Campaign.create(config(small_task, name="small-1"), url)
 
 
+def test_a_class_that_was_changed_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = tmp_path / "layers.py"
+    text = "import torch\n\n\nclass Twice(torch.nn.Module):\n    def forward(self, x):\n        return x * 2\n"
+    layers.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    url = f"sqlite:///{tmp_path / 'class.db'}"
+    Campaign.create(CampaignConfig(name="c", task="layers:Twice", inputs=["x=f32[8,64]"]), url)
+    monkeypatch.chdir("/")
+    layers.write_text(text.replace("2", "3"))
+    with pytest.raises(EnvironmentChangedError, match="what layers:Twice was, and its source is another now"):
+        Campaign.resume("c", url)
+    layers.write_text(text)
+    Campaign.resume("c", url)
+
+
 def test_a_changed_machine_is_named_and_refused(
     finished: tuple[str, Any, Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
