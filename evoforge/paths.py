@@ -7,7 +7,6 @@ an installed wheel, the checkout this package lies in.
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from evoforge.errors import UsageError
@@ -47,8 +46,10 @@ def native_dir() -> Path:
 def cache_dir() -> Path:
     """Built runners, precompiled headers, objects and measured ceilings; safe to delete.
 
-    ``EVOFORGE_CACHE``, else ``$XDG_CACHE_HOME/evoforge``, else ``~/.cache/evoforge``, without a home a folder
-    among temporary files.
+    ``EVOFORGE_CACHE``, else ``$XDG_CACHE_HOME/evoforge``, else ``~/.cache/evoforge``.
+
+    Raises:
+        UsageError: none of them is known.
     """
     explicit = os.environ.get("EVOFORGE_CACHE")
     if explicit:
@@ -57,6 +58,10 @@ def cache_dir() -> Path:
     if not base:
         try:
             base = str(Path.home() / ".cache")
-        except RuntimeError:  # an account without a home (a container's)
-            base = str(Path(tempfile.gettempdir()) / f"user-{os.getuid()}")
+        except (
+            RuntimeError
+        ):  # an account without a home (a container's); what others may write to is no place to run from
+            raise UsageError(
+                "expected a home folder for the cache, this account has none; set EVOFORGE_CACHE"
+            ) from None
     return Path(base) / "evoforge"
