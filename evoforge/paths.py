@@ -58,10 +58,6 @@ def cache_dir() -> Path:
     if not base:
         try:
             base = str(Path.home() / ".cache")
-        except (
-            RuntimeError
-        ):  # an account without a home (a container's); what others may write to is no place to run from
-            raise UsageError(
-                "expected a home folder for the cache, this account has none; set EVOFORGE_CACHE"
-            ) from None
+        except RuntimeError:  # a container's account; what others may write to is no place to run from
+            raise UsageError("expected a home folder for the cache, found none; set EVOFORGE_CACHE") from None
     return Path(base) / "evoforge"

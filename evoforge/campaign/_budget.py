@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -36,6 +37,11 @@ class Clock:
     @property
     def elapsed_s(self) -> float:
         return self.spent_s + (self.recorded_s if self.replay else time.monotonic() - self._started)
+
+    @property
+    def until(self) -> float:
+        """When the time is up, as `time.monotonic`; infinity without a limit, and in a replay."""
+        return math.inf if self.budget_s is None or self.replay else self._started + self.budget_s - self.spent_s
 
     def stop_reason(self, evaluations: int) -> str:
         """The limit that is reached, evals or minutes; else empty."""

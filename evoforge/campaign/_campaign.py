@@ -89,7 +89,7 @@ class Campaign:
         seeds = [read_kernel(path) for path in config.from_]
         store = open_store(store_url)
         row = store.create_campaign(
-            config.name or store.next_name(task.name),
+            config.name,
             task=task,
             target=target,
             language=config.language,
@@ -186,7 +186,10 @@ class Campaign:
             self.store.add_meta_prompt(self.name, prompt)
         # What a dollar and a second are worth: a budget of both is spent on both.
         usd_per_s = budget.usd / (60 * budget.minutes) if budget.usd and budget.minutes else _USD_PER_S
-        desk = desk_of(self.name, config, self.store, self._replay, self._extend) if config.asking else None
+        if config.asking:
+            desk = desk_of(self.name, config, self.store, self._replay, self._extend, clock.until)
+        else:
+            desk = None
         if desk is not None:
             stack.callback(close_connections)
             stack.callback(desk.close)

@@ -83,11 +83,13 @@ def sent_by(config: CampaignConfig) -> Send:
     return Send(task=config.send.task, kernels=config.send.kernels, hardware=config.send.hardware)
 
 
-def desk_of(name: str, config: CampaignConfig, store: Store, replay: str | None, extend: bool) -> Desk | None:
+def desk_of(
+    name: str, config: CampaignConfig, store: Store, replay: str | None, extend: bool, until: float
+) -> Desk | None:
     """The desk of a campaign; None without models. Earlier calls of this campaign count.
 
     With `replay` every question is looked up in that store; one that was not asked there is asked now
-    (`extend`) or stops the run.
+    (`extend`) or stops the run. No call is tried again after `until` (as `time.monotonic`).
     """
     specs = specs_of(config)
     if not specs:
@@ -96,9 +98,9 @@ def desk_of(name: str, config: CampaignConfig, store: Store, replay: str | None,
     past = [row.call for row in store.calls(name)]
     client: Client
     if replay is None:
-        client = LiteLLMClient(specs)
+        client = LiteLLMClient(specs, until=until)
     else:
-        client = _Replayed(open_store(replay, create=False), LiteLLMClient(specs) if extend else None)
+        client = _Replayed(open_store(replay, create=False), LiteLLMClient(specs, until=until) if extend else None)
     ledger = Ledger(Caps(usd=budget.usd, tokens=budget.tokens, calls=budget.calls), Totals.of(past))
     metered = Metered(client, specs, ledger, lambda call: store.record_call(name, call))
     return Desk(

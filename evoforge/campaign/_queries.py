@@ -10,7 +10,7 @@ from typing import Any, Literal
 from evoforge.archives import Archive, fold_confirmations
 from evoforge.archives.descriptor import Descriptor
 from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, Status
-from evoforge.storage import CampaignRow, Store, open_store
+from evoforge.storage import CampaignRow, ProposalRow, Store, open_store
 
 __all__ = ["archive_of", "campaigns", "elites", "hot_and_cold", "lineage", "report", "show", "status"]
 
@@ -147,10 +147,16 @@ def elites(name: str, store_url: str) -> list[dict[str, Any]]:
         row = store.campaign(name)
         archive, candidates = archive_of(store, row)
         rows = store.evaluations(campaign=name)
-        return [_elite(elite, candidates[elite.candidate], (item.evaluation for item in rows)) for elite in archive]
+        asked = {proposal.candidate: proposal for proposal in store.proposals(name)}
+        return [
+            _elite(elite, candidates[elite.candidate], asked[elite.candidate], (item.evaluation for item in rows))
+            for elite in archive
+        ]
 
 
-def _elite(elite: Elite, candidate: Candidate, evaluations: Iterable[Evaluation]) -> dict[str, Any]:
+def _elite(
+    elite: Elite, candidate: Candidate, asked: ProposalRow, evaluations: Iterable[Evaluation]
+) -> dict[str, Any]:
     own = [e for e in evaluations if e.candidate == elite.candidate and dict(e.params) == dict(elite.params)]
     timed = [e for e in own if e.status is Status.CORRECT]
     tempered = [e for e in timed if e.at("hot") or e.at("cold")]
@@ -170,8 +176,8 @@ def _elite(elite: Elite, candidate: Candidate, evaluations: Iterable[Evaluation]
         "roofline_fraction": timed[-1].roofline_fraction if timed else None,
         **hot_and_cold(tempered[-1] if tempered else None),
         "source_lines": candidate.source.count("\n"),
-        "operator": candidate.operator,
-        "meta_prompt": candidate.meta_prompt,
+        "operator": asked.operator,  # the candidate's own tell of the first campaign that had this text
+        "meta_prompt": asked.meta_prompt,
         "licence": candidate.licence,
         "flags": sorted({flag for e in timed for flag in e.flags}),
     }

@@ -47,7 +47,10 @@ def export(
             for elite in elites(name, store)
         ]
         signatures = {key: Signature.from_json(value) for key, value in row.setup.get("signatures", {}).items()}
-        library = Library(name, row.task, row.target, signatures, kernels, Builder(row.target).flags)
+        library = Library(
+            name, row.task, row.target, signatures, kernels, Builder(row.target).flags,
+            baseline=row.config.get("baseline", "best"),
+        )  # fmt: skip
     folder = write_library(library, output)
     best = max(kernels, key=lambda kernel: kernel.lower)
     if as_json:

@@ -28,6 +28,11 @@ __all__ = ["FORMAT", "ExportedKernel", "Library", "required_cpu_flags", "write_l
 
 FORMAT = "evoforge-library/1"
 _LANGUAGE = "cpp"
+_BASELINES = {
+    "best": "the faster of eager and `torch.compile`",
+    "eager": "eager PyTorch alone, which `torch.compile` may beat",
+    "compiled": "`torch.compile` alone",
+}
 _NOT_SHIPPED = "evoforge_trace.h"  # instruments kernels under judgement; no kernel includes it
 
 
@@ -49,7 +54,11 @@ class ExportedKernel:
 
 @dataclass(frozen=True)
 class Library:
-    """What goes into the package. `compile_flags` are those that the kernels were judged with."""
+    """What goes into the package.
+
+    `compile_flags` are those that the kernels were judged with. `baseline` is what speed-ups are over: ``eager``,
+    ``compiled``, or the faster of both (``best``).
+    """
 
     campaign: str
     task: Task
@@ -58,6 +67,7 @@ class Library:
     kernels: Sequence[ExportedKernel]
     compile_flags: Sequence[str]
     axes: Sequence[str] = ("tiling", "memory", "fusion")
+    baseline: str = "best"
 
     def __post_init__(self) -> None:
         if not self.kernels:
@@ -186,6 +196,7 @@ def _manifest(library: Library, ordered: Sequence[ExportedKernel], workloads: li
         "cpu_flags": required_cpu_flags(target),
         "compile_flags": list(library.compile_flags),
         "axes": list(library.axes),
+        "baseline": library.baseline,
         "workloads": workloads,
         "kernels": [_kernel_row(kernel) for kernel in ordered],
     }  # fmt: skip
@@ -229,6 +240,7 @@ def _values(
         "campaign": library.campaign,
         "version": evoforge.__version__,
         "axes": ", ".join(library.axes),
+        "baseline": _BASELINES[library.baseline],
         "example": tuple(ordered[-1].cell),
         "workloads": ", ".join(repr(row["name"]) for row in workloads),
         "first_reference": workloads[0]["reference"],

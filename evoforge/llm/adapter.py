@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +46,8 @@ class LiteLLMClient:
     """A `Client` for the given models. Keys are read from the environment at each call and not kept.
 
     429, 5xx, timeouts and connections that fail are tried again, up to `attempts` in all, after a
-    random wait that doubles, and not before a ``Retry-After`` is over. Attempts that may have cost
+    random wait that doubles, and not before a ``Retry-After`` is over; none begins after `until` (as
+    `time.monotonic`), since nobody has a use for its answer. Attempts that may have cost
     something unseen end after two. litellm's own repetition is off: the spend would be booked once
     and made twice.
 
@@ -60,6 +62,7 @@ class LiteLLMClient:
         specs: Sequence[ModelSpec],
         *,
         attempts: int = 5,
+        until: float = math.inf,
         sleep: Callable[[float], None] = time.sleep,
         environ: Mapping[str, str] | None = None,
     ) -> None:
@@ -70,7 +73,7 @@ class LiteLLMClient:
         for spec in specs:
             prices_of(spec)
             _require_provider(spec, self._environ)
-        self._attempts, self._sleep = attempts, sleep
+        self._attempts, self._until, self._sleep = attempts, until, sleep
 
     def complete(self, request: Request) -> Reply:
         spec = self._specs.get(request.model)
@@ -115,6 +118,7 @@ class LiteLLMClient:
                 tries.made >= self._attempts
                 or tries.unsure >= _UNSURE_ATTEMPTS
                 or fault(state).retry_after_s > _LONGEST_WAIT_S
+                or time.monotonic() + state.upcoming_sleep > self._until
             ),
             wait=lambda state: fault(state).retry_after_s + jitter(state),
             reraise=True,

@@ -154,7 +154,7 @@ class Store(CallStore):
     @abstractmethod
     def create_campaign(
         self,
-        name: str,
+        name: str | None,
         *,
         task: Task,
         target: Target,
@@ -167,16 +167,15 @@ class Store(CallStore):
     ) -> CampaignRow:
         """Stores a new campaign in state ``created``.
 
+        Without a name it is ``<task's name>-<n>``, n one above the highest in use, from 1; whoever creates campaigns
+        beside gets another one.
+
         The target's ceilings and the task's name and paths are kept per campaign, since neither is
         part of the id.
 
         Raises:
             UsageError: the name is empty or taken; the message names the next free one.
         """
-
-    @abstractmethod
-    def next_name(self, stem: str) -> str:
-        """``<stem>-<n>`` with n one above the highest in use, from 1."""
 
     @abstractmethod
     def campaign(self, name: str) -> CampaignRow:

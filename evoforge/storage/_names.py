@@ -9,24 +9,27 @@ from collections.abc import Collection, Sequence
 from evoforge.errors import NotFoundError, UsageError
 from evoforge.storage._owner import Owner
 
-__all__ = ["check_new_name", "checked_prefix", "locked_message", "next_free_name", "no_campaign", "only_match"]
+__all__ = ["checked_prefix", "locked_message", "new_name", "no_campaign", "only_match"]
 
 
-def next_free_name(stem: str, taken: Collection[str]) -> str:
+def _next_free_name(stem: str, taken: Collection[str]) -> str:
     """``<stem>-<n>``, n one above the highest taken (a deleted campaign's gap is not reused)."""
     numbers = [int(name[len(stem) + 1 :]) for name in taken if re.fullmatch(re.escape(stem) + r"-[0-9]+", name)]
     return f"{stem}-{max(numbers, default=0) + 1}"
 
 
-def check_new_name(name: str, taken: Collection[str]) -> None:
-    """Raises UsageError for a name that is taken, empty or not printable."""
+def new_name(name: str | None, stem: str, taken: Collection[str]) -> str:
+    """`name`, else the next free of `stem`. Raises UsageError for a name that is taken, empty or not printable."""
+    if name is None:
+        return _next_free_name(stem, taken)
     if not name.strip() or not name.isprintable() or len(name) > 200:
         raise UsageError(f"expected a campaign name of 1 to 200 printable characters, got {name!r}")
     if name in taken:
-        free = next_free_name(name, taken)
+        free = _next_free_name(name, taken)
         raise UsageError(
             f"a campaign named {name!r} exists; `evoforge resume {name}` goes on with it, or use --name {free}"
         )
+    return name
 
 
 def no_campaign(name: str, taken: Collection[str]) -> NotFoundError:

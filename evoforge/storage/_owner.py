@@ -6,42 +6,48 @@ import json
 import os
 import secrets
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
 __all__ = ["Owner"]
 
+_PROC = Path("/proc")
+
 
 @dataclass(frozen=True)
 class Owner:
-    """A process by number and start time (numbers are reused), and a token per acquisition.
+    """A process by number and start (numbers are reused), and a token per acquisition.
 
-    `started` is in seconds since the epoch, as psutil reports it. It means something on one machine
-    (and, in containers, in one process namespace): the one whose disk holds the SQLite file.
+    `started` names the boot and the clock ticks since then, which no change of the wall clock moves. It means
+    something on one machine (and, in containers, in one process namespace): the one whose disk holds the SQLite file.
     """
 
     pid: int
-    started: float
+    started: str
     token: str
+
+    @classmethod
+    def of(cls, pid: int) -> Owner:
+        """A running process, with a fresh token.
+
+        Raises:
+            OSError: there is none of that number.
+        """
+        return cls(pid, _started(pid), secrets.token_hex(8))
 
     @classmethod
     def current(cls) -> Owner:
         """This process, with a fresh token."""
-        pid = os.getpid()
-        return cls(pid, psutil.Process(pid).create_time(), secrets.token_hex(8))
+        return cls.of(os.getpid())
 
     @property
     def alive(self) -> bool:
         """Whether the process still runs; a zombie does not."""
         try:
-            process = psutil.Process(self.pid)
-            # The start time is derived from the boot time, which clock adjustments move a little.
-            same = abs(process.create_time() - self.started) < 2.0
-            return same and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
+            return _started(self.pid) == self.started and psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE
+        except (OSError, psutil.NoSuchProcess):
             return False
-        except psutil.AccessDenied:
-            return True
 
     def to_text(self) -> str:
         return json.dumps([self.pid, self.started, self.token])
@@ -49,3 +55,10 @@ class Owner:
     @classmethod
     def from_text(cls, text: str) -> Owner:
         return cls(*json.loads(text))
+
+
+def _started(pid: int) -> str:
+    """Boot and start time of a process: field 22 of its stat file, whose second one may hold spaces and brackets."""
+    boot = (_PROC / "sys" / "kernel" / "random" / "boot_id").read_text().strip()
+    fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    return f"{boot} {fields[19]}"

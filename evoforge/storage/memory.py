@@ -47,7 +47,7 @@ class MemoryStore(MemoryCalls, Store):
 
     def create_campaign(
         self,
-        name: str,
+        name: str | None,
         *,
         task: Task,
         target: Target,
@@ -58,18 +58,14 @@ class MemoryStore(MemoryCalls, Store):
         reachable: Sequence[Cell] | None = None,
         setup: Mapping[str, Any] | None = None,
     ) -> CampaignRow:
-        given = CampaignSetup(name, task, target, language, seed, config, descriptor, reachable, setup or {})
         with self._lock:
-            _names.check_new_name(name, self._names())
+            name = _names.new_name(name, task.name, self._names())
+            given = CampaignSetup(name, task, target, language, seed, config, descriptor, reachable, setup or {})
             row = _records.campaign_to_row(given)
             self._add_once("tasks", _records.task_to_row(task))
             self._add_once("targets", _records.target_to_row(target))
             self._rows["campaigns"].append(row)
             return self._campaign(row)
-
-    def next_name(self, stem: str) -> str:
-        with self._lock:
-            return _names.next_free_name(stem, self._names())
 
     def campaign(self, name: str) -> CampaignRow:
         with self._lock:

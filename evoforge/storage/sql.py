@@ -75,7 +75,7 @@ class SqlStore(SqlCalls, Store):
 
     def create_campaign(
         self,
-        name: str,
+        name: str | None,
         *,
         task: Task,
         target: Target,
@@ -86,17 +86,13 @@ class SqlStore(SqlCalls, Store):
         reachable: Sequence[Cell] | None = None,
         setup: Mapping[str, Any] | None = None,
     ) -> CampaignRow:
-        given = CampaignSetup(name, task, target, language, seed, config, descriptor, reachable, setup or {})
         with self._writes() as connection:
-            _names.check_new_name(name, _statements.campaign_names(connection))
+            name = _names.new_name(name, task.name, _statements.campaign_names(connection))
+            given = CampaignSetup(name, task, target, language, seed, config, descriptor, reachable, setup or {})
             _statements.insert_once(connection, _T["tasks"], _records.task_to_row(task))
             _statements.insert_once(connection, _T["targets"], _records.target_to_row(target))
             connection.execute(insert(_T["campaigns"]), _records.campaign_to_row(given))
             return _statements.campaign(connection, name)
-
-    def next_name(self, stem: str) -> str:
-        with self._reads() as connection:
-            return _names.next_free_name(stem, _statements.campaign_names(connection))
 
     def campaign(self, name: str) -> CampaignRow:
         with self._reads() as connection:

@@ -84,7 +84,7 @@ def an_evaluation(candidate: Candidate, status: Status = Status.CORRECT, /, **ch
     return replace(base, **changes)
 
 
-def make_campaign(store: Store, name: str = "c", **changes: Any) -> CampaignRow:
+def make_campaign(store: Store, name: str | None = "c", **changes: Any) -> CampaignRow:
     given: dict[str, Any] = {
         "task": task(),
         "target": target(),
@@ -199,13 +199,19 @@ class StoreSuite:
         with pytest.raises(UsageError, match="campaign name"):
             make_campaign(store, name)
 
-    def test_next_name_counts_past_the_highest(self, store: Store) -> None:
-        assert store.next_name("run") == "run-1"
-        for name in ("run-1", "run-10", "run-x", "runs-99", "run", "a.b-7"):
+    def test_without_a_name_it_counts_past_the_highest(self, store: Store) -> None:
+        def named(stem: str) -> str:
+            return make_campaign(store, None, task=task(name=stem)).name
+
+        assert named("run") == "run-1"
+        for name in ("run-10", "run-x", "runs-99", "run", "a.b-7"):
             make_campaign(store, name)
-        assert store.next_name("run") == "run-11"
-        assert store.next_name("a.b") == "a.b-8"
-        assert store.next_name("aXb") == "aXb-1"
+        assert [named("run"), named("run"), named("a.b"), named("aXb")] == ["run-11", "run-12", "a.b-8", "aXb-1"]
+
+    def test_who_creates_at_once_gets_another_name(self, store: Store) -> None:
+        with ThreadPoolExecutor(4) as pool:
+            rows = list(pool.map(lambda _: make_campaign(store, None), range(8)))
+        assert sorted(row.name for row in rows) == [f"add-{n}" for n in range(1, 9)]
 
     def test_an_unknown_campaign_is_named_with_the_closest(self, store: Store) -> None:
         make_campaign(store, "softmax-1")
@@ -699,4 +705,4 @@ class StoreSuite:
         one, other = Owner.current(), Owner.current()
         assert one.alive and one.pid == os.getpid()
         assert one != other
-        assert not replace(one, started=one.started - 3600).alive
+        assert not replace(one, started=Owner.of(1).started).alive

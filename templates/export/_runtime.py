@@ -448,13 +448,13 @@ def _loaded_openmp():
 
 def _cache():
     """A folder of this user's alone; a temporary one where home cannot be written."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(os.environ.get("EVOFORGE_KERNEL_CACHE") or Path(base) / "evoforge-kernels")
+    explicit, base = os.environ.get("EVOFORGE_KERNEL_CACHE"), os.environ.get("XDG_CACHE_HOME")
     try:
+        folder = Path(explicit) if explicit else Path(base or Path.home() / ".cache", "evoforge-kernels")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid == os.geteuid() and os.access(folder, os.W_OK | os.X_OK):
             return folder
-    except OSError:
+    except (OSError, RuntimeError):  # an account without a home
         pass
     return _private_folder()
 

@@ -6,8 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from evoforge.campaign import campaigns
-from evoforge.core import Block, Candidate, Evaluation, Kind, Status, Target, Task, Workload, WorkloadTiming
+from evoforge.archives.descriptor import Descriptor
+from evoforge.campaign import campaigns, elites
+from evoforge.core import (
+    Block,
+    Candidate,
+    Evaluation,
+    Kind,
+    MetaPrompt,
+    Status,
+    Strategy,
+    Target,
+    Task,
+    Workload,
+    WorkloadTiming,
+)
 from evoforge.storage import open_store
 
 
@@ -16,16 +29,35 @@ def test_the_speed_up_over_the_better_of_both_is_over_the_better_of_both(
     tmp_path: Path, compiled_ms: float | None, said: float | None
 ) -> None:
     """The campaign's baseline is eager, at 4 ms; its kernel takes 1."""
-    task, target = Task("t", "x = 1", (Workload("default"),)), Target("cpu", "cpu", 1, "native", {})
-    kernel = Candidate("cpp", "int it;")
     url = f"sqlite:///{tmp_path / 'store.db'}"
+    stored(url, "c", Candidate("cpp", "int it;"), compiled_ms)
+    (row,) = campaigns(url)
+    assert row["speedup_best_baseline"] == (said if said is None else pytest.approx(said))
+
+
+def test_an_elite_names_who_proposed_it_here(tmp_path: Path) -> None:
+    """One text in two campaigns: what won in the first was tried early in the second."""
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    stored(url, "first", Candidate("cpp", "int it;", operator="mutate", meta_prompt="plain@1"))
+    stored(url, "second", Candidate("cpp", "int it;", operator="transfer", meta_prompt="other@2"))
+    told = [(row["operator"], row["meta_prompt"]) for name in ("first", "second") for row in elites(name, url)]
+    assert told == [("mutate", "plain@1"), ("transfer", "other@2")]
+
+
+def stored(url: str, campaign: str, kernel: Candidate, compiled_ms: float | None = None) -> None:
+    """A campaign against eager, at 4 ms, with one confirmed kernel of 1 ms."""
+    task, target = Task("t", "x = 1", (Workload("default"),)), Target("cpu", "cpu", 1, "native", {})
     with open_store(url) as store:
         store.create_campaign(
-            "c", task=task, target=target, language="cpp", seed=0, config={"baseline": "eager"}, descriptor={},
+            campaign, task=task, target=target, language="cpp", seed=0, config={"baseline": "eager"},
+            descriptor=Descriptor().to_json(), reachable=[(1, 1, 1)],
             setup={
                 "baseline": {"default": "eager"}, "baseline_ms": {"default": {"eager": 4.0, "compiled": compiled_ms}},
             },
         )  # fmt: skip
+        if kernel.meta_prompt is not None:
+            name, _, version = kernel.meta_prompt.partition("@")
+            store.add_meta_prompt(campaign, MetaPrompt(name, int(version), "cpp", Strategy(), {}))
         blocks = tuple(Block(process, 1.0, eager_ms=4.0) for process in range(5))
         rows = [
             Evaluation(
@@ -34,6 +66,4 @@ def test_the_speed_up_over_the_better_of_both_is_over_the_better_of_both(
             )
             for kind in (Kind.TRIAL, Kind.CONFIRM)
         ]  # fmt: skip
-        store.record_outcome("c", 0, kernel, rows, emitter="sample")
-    (row,) = campaigns(url)
-    assert row["speedup_best_baseline"] == (said if said is None else pytest.approx(said))
+        store.record_outcome(campaign, 0, kernel, rows, emitter="sample")

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -247,6 +248,25 @@ def test_a_process_that_may_not_use_tiles_gets_the_reference(package: Path) -> N
     assert "does not let this process use AMX tiles" in done.stderr
 
 
+def test_an_account_without_a_home_builds_all_the_same(package: Path) -> None:
+    done = use(
+        package,
+        """
+        import os, pathlib
+        def nowhere():
+            raise RuntimeError("Could not determine home directory.")
+        pathlib.Path.home = nowhere
+        del os.environ["EVOFORGE_KERNEL_CACHE"]
+        import torch
+        import fastnorm
+        x, r = torch.randn(24, 40), torch.randn(24, 40)
+        with torch.no_grad():
+            assert fastnorm.load().why_not(x, r) is None
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_manifest_says_where_a_kernel_comes_from(package: Path) -> None:
     manifest = json.loads((package / "manifest.json").read_text())
     first = manifest["kernels"][0]
@@ -257,7 +277,14 @@ def test_manifest_says_where_a_kernel_comes_from(package: Path) -> None:
     assert [row["name"] for row in manifest["workloads"]] == ["default", "small"]
     assert "ROWS = (8)" in (package / "references" / "w1_small.py").read_text()
     assert not (package / "include" / "evoforge_trace.h").exists()
-    assert "0 0 3" in (package / "README.md").read_text()
+    readme = (package / "README.md").read_text()
+    assert "0 0 3" in readme and "over the faster of eager and `torch.compile`" in readme
+
+
+def test_the_readme_says_what_the_speed_up_is_over(tmp_path: Path) -> None:
+    folder = write_library(replace(library("1.0f"), baseline="eager"), tmp_path / "pack")
+    assert "Speed-up is over eager PyTorch alone" in (folder / "README.md").read_text()
+    assert json.loads((folder / "manifest.json").read_text())["baseline"] == "eager"
 
 
 def test_required_flags_follow_the_isa() -> None:

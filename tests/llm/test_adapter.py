@@ -227,6 +227,16 @@ def test_nobody_listens() -> None:
     assert "cannot be reached" in reply.reason and len(waits) == 2
 
 
+def test_nothing_is_tried_again_once_the_time_is_up() -> None:
+    with ModelServer([fault(429, retry_after="30")] * 3) as server:
+        model, waits = spec(server), list[float]()
+        until = time.monotonic() + 20
+        client = LiteLLMClient([model], until=until, sleep=waits.append, environ=ENVIRON)
+        reply = client.complete(model.request(SYSTEM, USER, "improve"))
+        assert (reply.outcome, reply.retries, waits, server.books.calls) == (Outcome.FAILED, 0, [], 1)
+        assert "429" in reply.reason
+
+
 def test_one_providers_key_is_not_sent_to_anothers_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with ModelServer([good("x")], key="none") as server:

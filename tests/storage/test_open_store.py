@@ -257,7 +257,7 @@ def test_the_migrations_make_the_schema_that_the_code_expects(store_path: Path) 
 
 
 def test_many_processes_may_create_one_store_at_once(tmp_path: Path) -> None:
-    code = "import sys; from evoforge.storage import open_store; open_store(sys.argv[1]).next_name('x'); print('ok')"
+    code = "import sys; from evoforge.storage import open_store; open_store(sys.argv[1]).campaigns(); print('ok')"
     url = f"sqlite:///{tmp_path}/new/evoforge.db"
     children = [
         subprocess.Popen([sys.executable, "-c", code, url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

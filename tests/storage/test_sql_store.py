@@ -99,9 +99,7 @@ def test_a_lock_holds_across_processes_and_dies_with_its_owner(sqlite_store: Sto
     assert sleeper.stdout is not None
     with sleeper:
         next(sleeper.stdout)
-        import psutil
-
-        theirs = Owner(sleeper.pid, psutil.Process(sleeper.pid).create_time(), "token")
+        theirs = Owner.of(sleeper.pid)
         context = sqlite_store.lock_campaign("c", theirs)
         context.__enter__()
         with pytest.raises(CampaignLockedError, match="resume c"), sqlite_store.lock_campaign("c"):
@@ -117,7 +115,7 @@ def test_a_lock_holds_across_processes_and_dies_with_its_owner(sqlite_store: Sto
 
 def test_a_reused_process_number_is_not_the_owner(sqlite_store: Store) -> None:
     make_campaign(sqlite_store)
-    earlier = Owner(os.getpid(), Owner.current().started - 1000, "token")
+    earlier = Owner(os.getpid(), Owner.of(1).started, "token")
     context = sqlite_store.lock_campaign("c", earlier)
     context.__enter__()
     with sqlite_store.lock_campaign("c"):
@@ -130,7 +128,6 @@ def test_two_stores_on_one_file_see_each_other(sqlite_store: Store, store_path: 
         fill(other, "c", [kernel("a")])
         assert len(sqlite_store.evaluations()) == 2
         make_campaign(other, "d")
-    assert sqlite_store.next_name("c") == "c-1"
     assert [row.name for row in sqlite_store.campaigns()] == ["c", "d"]
 
 

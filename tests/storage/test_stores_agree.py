@@ -1,6 +1,7 @@
 """Whatever is done to them, the stores answer alike, so that tests on the one speak for the other."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def act(store: Store, step: tuple[Any, ...]) -> str:
     try:
         if what == "create":
             make_campaign(store, name, task=task(source=rest[0]))
-            make_campaign(store, store.next_name(name))  # the task that evaluations name
+            make_campaign(store, None, task=replace(task(), name=name))  # the task that evaluations name
         elif what == "delete":
             store.delete_campaign(name)
         elif what == "prompt":
@@ -84,7 +85,7 @@ def view(store: Store) -> Any:
         sorted(found.id for found in store.tasks()),
         [found.id for found in store.targets()],
         [(row.campaign, row.ticket, row.evaluation) for row in store.evaluations()],
-        [(name, store.counts(name), store.last_ticket(name), store.next_name(name)) for name in names],
+        [(name, store.counts(name), store.last_ticket(name)) for name in names],
         [[(row.ticket, row.candidate, row.parents) for row in store.proposals(name)] for name in names],
         [store.candidates(name) for name in names],
         [[(p.ticket, p.placement.action, numbers[p.placement.evaluation or 0]) for p in store.placements(name)]
