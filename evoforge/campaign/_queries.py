@@ -154,9 +154,7 @@ def elites(name: str, store_url: str) -> list[dict[str, Any]]:
         ]
 
 
-def _elite(
-    elite: Elite, candidate: Candidate, asked: ProposalRow, evaluations: Iterable[Evaluation]
-) -> dict[str, Any]:
+def _elite(elite: Elite, candidate: Candidate, asked: ProposalRow, evaluations: Iterable[Evaluation]) -> dict[str, Any]:
     own = [e for e in evaluations if e.candidate == elite.candidate and dict(e.params) == dict(elite.params)]
     timed = [e for e in own if e.status is Status.CORRECT]
     tempered = [e for e in timed if e.at("hot") or e.at("cold")]
