@@ -1,6 +1,7 @@
 """Campaigns: the search from a task to an archive of elites, and what can be read of it."""
 
 from evoforge.campaign._campaign import Campaign
+from evoforge.campaign._checks import check
 from evoforge.campaign._events import Event, Observer
 from evoforge.campaign._queries import campaigns, elites, hot_and_cold, lineage, report, show, status
 from evoforge.campaign._result import Best, Result
@@ -17,6 +18,7 @@ __all__ = [
     "Tickets",
     "bench",
     "campaigns",
+    "check",
     "check_task",
     "elites",
     "evaluate_kernel",

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from evoforge.archives.descriptor import Descriptor
 from evoforge.campaign._budget import Clock
+from evoforge.campaign._checks import check, check_unchanged
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import Journey
 from evoforge.campaign._loop import EXHAUSTED, Loop
 from evoforge.campaign._measure import Live, Measurer, Recorded
-from evoforge.campaign._models import check_models, desk_of, leaves
+from evoforge.campaign._models import desk_of, leaves
 from evoforge.campaign._prepare import Ground, prepare
 from evoforge.campaign._result import Result, summarise
 from evoforge.campaign._setup import Setup, Trace
@@ -24,19 +24,9 @@ from evoforge.campaign._state import State
 from evoforge.campaign._told import told_of
 from evoforge.campaign._transfer import proposed, with_traces
 from evoforge.config import CampaignConfig
-from evoforge.core import PROTOCOL_VERSION, Call, Candidate, Evaluation, Kind, Target
+from evoforge.core import Call, Candidate, Evaluation, Kind, Target
 from evoforge.emitters import MODEL_EMITTERS, Bandit, Proposal, Selection, generator_emitters, model_emitters
-from evoforge.errors import (
-    EnvironmentChangedError,
-    MissingToolError,
-    NotFoundError,
-    ParameterError,
-    UnsupportedError,
-    UsageError,
-)
-from evoforge.evaluation.imported import imported_text
-from evoforge.evaluation.targets import resolve_target
-from evoforge.evaluation.tasks import load_task
+from evoforge.errors import MissingToolError, NotFoundError, UnsupportedError, UsageError
 from evoforge.llm import close_connections
 from evoforge.prompts import PromptPool
 from evoforge.storage import CampaignRow, Store, open_store
@@ -44,7 +34,7 @@ from evoforge.storage import CampaignRow, Store, open_store
 if TYPE_CHECKING:
     from evoforge.evaluation.judge import Judge
 
-__all__ = ["Campaign", "check_unchanged", "read_kernel"]
+__all__ = ["Campaign"]
 
 _USD_PER_S = 1e-4  # what a second of this machine is worth where the budget does not say
 _RESERVE_S = 12.0  # kept for the last confirmation, the sanitizers and the report, at most a tenth of the budget
@@ -79,24 +69,18 @@ class Campaign:
             UnsupportedError: a language or target that this version does not cover.
             StoreError: the store cannot be opened.
         """
-        task = load_task(config.task, config.set, config.inputs)
-        target = resolve_target(config.target)
-        if config.language != "cpp":
-            raise UnsupportedError(f"expected language cpp, got {config.language!r}; other languages come later")
-        check_models(config, asks=replay is None or replay_extend)
-        PromptPool.named(config.meta_prompts.pool, config.language)
+        checked = check(config, asks=replay is None or replay_extend)
         descriptor = Descriptor(config.archive.axes)
-        seeds = [read_kernel(path) for path in config.from_]
         store = open_store(store_url)
         row = store.create_campaign(
             config.name,
-            task=task,
-            target=target,
+            task=checked.task,
+            target=checked.target,
             language=config.language,
             seed=config.seed,
             config=config.model_dump(mode="json", by_alias=True),
             descriptor=descriptor.to_json(),
-            setup={"seeds": [seed.source for seed in seeds]},
+            setup={"seeds": [seed.source for seed in checked.seeds]},
         )
         return cls(row, store, replay=replay, replay_extend=replay_extend, new=True)
 
@@ -346,24 +330,6 @@ class Campaign:
         loop.next_ticket = last + 1
 
 
-def read_kernel(path: str) -> Candidate:
-    """A kernel file of the user's own.
-
-    Raises:
-        UsageError: it cannot be read, or its parameter header cannot.
-    """
-    try:
-        source = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"expected a kernel file at {path}, got: {error}; check the path") from error
-    candidate = Candidate("cpp", source)
-    try:
-        _ = candidate.space  # a header that cannot be read is the user's to mend, now
-    except ParameterError as error:
-        raise ParameterError(f"{path}: {error}") from error
-    return candidate
-
-
 def _recorded_campaign(url: str, row: CampaignRow) -> CampaignRow:
     """The campaign of the replayed store that measured this task on this target; the same seed first."""
     with open_store(url, create=False) as store:
@@ -388,27 +354,3 @@ def _recorded_counts(url: str, name: str) -> tuple[int, int]:
     with open_store(url, create=False) as store:
         trials, confirms = store.counts(name, Kind.TRIAL), store.counts(name, Kind.CONFIRM)
     return sum(count for status, count in trials.items() if status.charged), sum(confirms.values())
-
-
-def check_unchanged(row: CampaignRow) -> None:
-    """Refuses to mix numbers of two machines, compilers, protocols or texts of an imported class in one campaign."""
-    task = row.task
-    if task.entry is not None and imported_text(task.entry, task.root) not in (None, task.imported_source):
-        raise EnvironmentChangedError(
-            f"campaign {row.name} searched for what {task.entry} was, and its source is another now; take the change "
-            "back, or start a new campaign (evoforge run)"
-        )
-    now: Mapping[str, Any] = resolve_target(row.target.spec).fingerprint
-    then = row.target.fingerprint
-    changed = [
-        f"{key} was {then.get(key)!r}, is {now.get(key)!r}"
-        for key in sorted({*then, *now})
-        if then.get(key) != now.get(key)
-    ]
-    if row.protocol != PROTOCOL_VERSION and not changed:
-        changed = [f"protocol was {row.protocol}, is {PROTOCOL_VERSION}"]
-    if changed:
-        raise EnvironmentChangedError(
-            f"campaign {row.name} was measured elsewhere: {'; '.join(changed)}. Its numbers cannot be mixed with new "
-            f"ones: start a new campaign here (evoforge run), or resume it where it began"
-        )

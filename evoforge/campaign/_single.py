@@ -9,7 +9,7 @@ from typing import Any
 
 from evoforge.archives import DISQUALIFYING, speedup_interval
 from evoforge.archives.descriptor import Descriptor
-from evoforge.campaign._campaign import check_unchanged, read_kernel
+from evoforge.campaign._checks import check_unchanged, read_kernel
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._measure import Live
 from evoforge.campaign._prepare import prepare

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from evoforge.archives import DISQUALIFYING
-from evoforge.campaign._campaign import Campaign, check_unchanged
+from evoforge.campaign._campaign import Campaign
+from evoforge.campaign._checks import check_unchanged
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._loop import Loop
 from evoforge.campaign._models import sent_by

@@ -22,6 +22,7 @@ __all__ = [
     "clock_text",
     "console",
     "emit",
+    "error_object",
     "fail",
     "ms_text",
     "number_text",
@@ -58,10 +59,15 @@ def emit(value: Mapping[str, Any]) -> None:
     print(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False))
 
 
+def error_object(kind: str, message: str) -> dict[str, Any]:
+    """How `--json` says what went wrong."""
+    return {"error": {"type": kind, "message": message}}
+
+
 def fail(kind: str, message: str, as_json: bool, status: int) -> int:
     """Says what went wrong, on stderr in one sentence, or as JSON on stdout; returns `status`."""
     if as_json:
-        emit({"error": {"type": kind, "message": message}})
+        emit(error_object(kind, message))
     else:
         print(f"evoforge: {message}", file=sys.stderr)
     return status

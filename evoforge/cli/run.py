@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from evoforge.cli._options import DEFAULT_STORE, Inputs, Json, Sets, StoreUrl
-from evoforge.errors import ConfigError, UsageError
+from evoforge.errors import ConfigError, TaskError, UnsupportedError, UsageError, WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from evoforge.campaign import Campaign, Result
+    from evoforge.campaign import Campaign
     from evoforge.config import CampaignConfig
 
 __all__ = ["resume", "run"]
@@ -87,9 +88,11 @@ def run(
     if dry_run:
         return _print_plan(configs, store, as_json)
 
-    from evoforge.campaign import Campaign
+    from evoforge.campaign import Campaign, check
 
     _check_folder(store)
+    for config in configs if len(configs) > 1 else ():  # a mistake in the last one is told before the first one runs
+        check(config, asks=replay is None or replay_extend)
     makers = [
         lambda config=config: Campaign.create(config, store, replay=replay, replay_extend=replay_extend)
         for config in configs
@@ -180,22 +183,16 @@ def _check_folder(store: str) -> None:
 
 
 def _print_plan(configs: list[CampaignConfig], store: str, as_json: bool) -> int:
-    """Loads every task and target, so that a mistake shows; measures and stores nothing."""
-    from evoforge.campaign import told_before
+    """Checks what a run would check, but for models' keys; measures and stores nothing."""
+    from evoforge.campaign import check, told_before
     from evoforge.cli._output import emit
-    from evoforge.evaluation.targets import resolve_target
-    from evoforge.evaluation.tasks import load_task
 
     plans: list[dict[str, Any]] = []
     for config in configs:
-        task = load_task(config.task, config.set, config.inputs)
-        target = resolve_target(config.target)
-        for kernel in config.from_:
-            if not Path(kernel).is_file():
-                raise UsageError(f"--from expects a kernel file, there is none at {kernel}; check the path")
+        checked = check(config, asks=False)
         plan = config.model_dump(by_alias=True, mode="json")
-        plan |= {"workloads": [workload.name for workload in task.workloads], "store": store}
-        if told := told_before(config, task, target):
+        plan |= {"workloads": [workload.name for workload in checked.task.workloads], "store": store}
+        if told := told_before(config, checked.task, checked.target):
             plan["told"] = told
         plans.append(plan)
     if as_json:
@@ -214,12 +211,16 @@ def _print_plan(configs: list[CampaignConfig], store: str, as_json: bool) -> int
 
 
 def _search(makers: Sequence[Callable[[], Campaign]], store: str, as_json: bool) -> int:
-    """Runs the campaigns one after the other; prints each result as it ends."""
-    from evoforge.cli._output import emit
+    """Runs the campaigns one after the other; prints each result as it ends.
+
+    Of several, one that cannot be searched is told and left out; the status is that of the worst.
+    """
+    from evoforge.cli._output import EXIT_MISUSE, emit, error_object
     from evoforge.cli._progress import Progress
     from evoforge.cli._summary import print_result
 
-    results: list[Result] = []
+    objects: list[dict[str, Any]] = []
+    status = 0
     for make in makers:
         progress = Progress()
         try:
@@ -227,14 +228,22 @@ def _search(makers: Sequence[Callable[[], Campaign]], store: str, as_json: bool)
                 campaign = make()
                 budget = campaign.config.budget
                 progress.begin(campaign.name, minutes=budget.minutes, evals=budget.evals)
-                results.append(campaign.run(progress))
+                result = campaign.run(progress)
         except KeyboardInterrupt as stop:
             name = progress.name
             stop.args = (f"go on with: evoforge resume {name}" if name else "nothing was stored yet",)
             raise
+        except (TaskError, UnsupportedError, WorkerError) as error:  # this one's own fault
+            if len(makers) == 1:
+                raise
+            print(f"evoforge: {progress.name}: {error}", file=sys.stderr)
+            objects.append({"campaign": progress.name, **error_object(type(error).__name__, str(error))})
+            status = EXIT_MISUSE
+            continue
+        objects.append(result.to_json())
+        status = max(status, result.exit_code)
         if not as_json:
-            print_result(results[-1], store)
+            print_result(result, store)
     if as_json:
-        objects = [result.to_json() for result in results]
         emit(objects[0] if len(objects) == 1 else {"campaigns": objects})
-    return max(result.exit_code for result in results)
+    return status

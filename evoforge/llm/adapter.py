@@ -192,12 +192,14 @@ def _require_provider(spec: ModelSpec, environ: Mapping[str, str]) -> None:
 
 def _read(answer: Any, prices: Prices, request: Request) -> Reply:
     """Raises whatever it likes for an answer of another shape."""
+    usage, reason = _usage(getattr(answer, "usage", None)), ""
+    if usage is not None and not answer.choices:
+        return Reply("", Outcome.EMPTY, usage, prices.usd(usage), 0.0, request.model, "the server gave no choice")
     choice = answer.choices[0]
     message = choice.message
     content = message.content
     text = content if isinstance(content, str) else ""
     refusal = (getattr(message, "provider_specific_fields", None) or {}).get("refusal")
-    usage, reason = _usage(getattr(answer, "usage", None)), ""
     if usage is None:
         asked = estimate_tokens(request.system + request.user)
         usage = Usage(asked, 0, estimate_tokens(text or str(refusal or "")))

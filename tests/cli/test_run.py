@@ -93,6 +93,24 @@ def test_wrong_files_are_named(cli: Cli, task_file: Path) -> None:
     assert "broken.py:1" in cli("run", folder / "broken.py").err
 
 
+def test_a_mistake_in_the_last_task_is_told_before_the_first_one_runs(cli: Cli, task_file: Path) -> None:
+    store = f"sqlite:///{task_file.parent}/e.db"
+    path = experiment(task_file.parent, tasks=["add_one.py", "missing.py"], budget={"evals": 1})
+    assert "missing.py" in cli("run", path, "--store", store).err
+    assert not (task_file.parent / "e.db").exists()
+
+
+def test_a_task_that_cannot_be_searched_does_not_keep_the_next_one_waiting(cli: Cli, task_file: Path) -> None:
+    folder = task_file.parent
+    (folder / "sorts.py").write_text(task_file.read_text().replace("x + 1", "torch.sort(x).values"))
+    path = experiment(folder, tasks=["sorts.py", "add_one.py"], budget={"evals": 1})
+    done = cli("run", path, "--store", f"sqlite:///{folder}/e.db", "--json")
+    refused, found = done.json["campaigns"]
+    assert done.status == 2 and "aten.sort" in done.err
+    assert refused["error"]["type"] == "UnsupportedError" and refused["campaign"] == "sorts-1"
+    assert found["evaluations"] == 1 and found["best"] is not None
+
+
 def test_a_name_that_exists_is_refused(cli: Cli, task_file: Path, store_url: str) -> None:
     done = cli("run", task_file, "--name", "first-1", "--store", store_url, "--json")
     assert done.status == 2

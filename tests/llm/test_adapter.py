@@ -209,6 +209,12 @@ def test_garbage_is_a_failed_call_and_not_repeated(body: str) -> None:
     assert asked.reply.unsure_tokens > 0 or asked.reply.usage.tokens > 0
 
 
+def test_an_answer_without_a_choice_costs_what_it_says() -> None:
+    reply = Asked([garbage('{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":0,"total_tokens":9}}')]).reply
+    assert (reply.outcome, reply.usage, reply.unsure_tokens) == (Outcome.EMPTY, Usage(9, 0, 0), 0)
+    assert reply.usd == pytest.approx(9e-6)
+
+
 @pytest.mark.parametrize("usage", ['{"prompt_tokens":-5,"completion_tokens":3,"total_tokens":1}', "null", "{}"])
 def test_counts_that_cannot_be_are_not_believed(usage: str) -> None:
     body = '{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":' \
