@@ -171,7 +171,10 @@ class Campaign:
         # What a dollar and a second are worth: a budget of both is spent on both.
         usd_per_s = budget.usd / (60 * budget.minutes) if budget.usd and budget.minutes else _USD_PER_S
         if config.asking:
-            desk = desk_of(self.name, config, self.store, self._replay, self._extend, clock.until)
+            desk = desk_of(
+                self.name, config, self.store, self._replay, self._extend, clock.until,
+                notice=lambda text: narrator.tell("notice", text=text),
+            )  # fmt: skip
         else:
             desk = None
         if desk is not None:

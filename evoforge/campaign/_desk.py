@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from evoforge.core import MetaPrompt, Outcome
 from evoforge.emitters import Assignment, Proposal
-from evoforge.errors import BudgetSpentError, ReplyError, UsageError
-from evoforge.llm import Client, ModelSpec, Reply, Request
+from evoforge.errors import BudgetSpentError, ModelRejectedError, ReplyError, UsageError
+from evoforge.llm import Client, ModelSpec, Reply, Request, Usage
 from evoforge.prompts import Identity, Prompt, Send, parse_reply, render, scrub_source
 
 __all__ = ["Answered", "Desk"]
+
+_PATIENCE = 3  # rejections in a row after which a model that did answer is asked no more
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,15 @@ class Desk:
         at_once: calls in flight.
         asked: prompt hashes of this campaign's earlier calls, so that a question that is asked again is a
             new one.
+        notice: is told in one sentence what a person should know.
+
+    A model that has not answered yet and is rejected (a wrong key, an unknown name) ends it all. One that has is
+    given up after three rejections in a row: its quota may be used up at night, while others go on.
     """
 
     def __init__(
         self, client: Client, specs: Sequence[ModelSpec], *, tokens: int, send: Send, at_once: int,
-        asked: Iterable[str] = (),
+        asked: Iterable[str] = (), notice: Callable[[str], object] = lambda text: None,
     ) -> None:  # fmt: skip
         self._client = client
         self._specs = {spec.model: spec for spec in specs}
@@ -65,12 +72,15 @@ class Desk:
         self._pool = ThreadPoolExecutor(at_once, "evoforge-model")
         self._out: list[_Out] = []
         self._seen = set(asked)
+        self._notice = notice
+        self._answered: set[str] = set()
+        self._rejected: Counter[str] = Counter()  # in a row
         self.spent = ""
 
     @property
     def models(self) -> tuple[str, ...]:
         """The models that may be asked; none once the budget is spent."""
-        return () if self.spent else tuple(self._specs)
+        return () if self.spent else tuple(name for name in self._specs if self._rejected[name] < _PATIENCE)
 
     @property
     def waiting(self) -> int:
@@ -111,28 +121,55 @@ class Desk:
         """Waits for everything that was asked; in the order of tickets.
 
         Raises:
-            ModelRejectedError: a wrong key or an unknown model: no further call can succeed.
+            ModelRejectedError: a wrong key or an unknown model: no call can succeed.
         """
         out, self._out = self._out, []
         try:
-            return [self._read(one) for one in out]
+            heard = [self._hear(one.future) for one in out]
         except BaseException:
             for one in out:
                 one.future.cancel()
             raise
+        self._judge([(one.model, reply) for one, reply in zip(out, heard, strict=True) if reply is not None])
+        return [self._read(one, reply) for one, reply in zip(out, heard, strict=True)]
+
+    def _hear(self, future: Future[Reply]) -> Reply | ModelRejectedError | None:
+        """None: nobody was asked, the budget is spent."""
+        try:
+            return future.result()
+        except BudgetSpentError as error:
+            self.spent = str(error)
+            return None
+        except ModelRejectedError as error:
+            return error
+
+    def _judge(self, heard: Sequence[tuple[str, Reply | ModelRejectedError]]) -> None:
+        """Counts rejections. A recorded one never ends anything: a replay goes on as its campaign did."""
+        silent = (Outcome.FAILED, Outcome.REJECTED)
+        self._answered |= {model for model, reply in heard if _reply(reply, model).outcome not in silent}
+        for model, found in heard:
+            if isinstance(found, ModelRejectedError) and model not in self._answered:
+                raise found
+            reply = _reply(found, model)
+            if reply.outcome is Outcome.REJECTED:
+                self._rejected[model] += 1
+                if self._rejected[model] == _PATIENCE:
+                    self._notice(
+                        f"{model} was rejected {_PATIENCE} times in a row, it is asked no more: {reply.reason}"
+                    )
+            elif reply.outcome is not Outcome.FAILED and self._rejected[model] < _PATIENCE:
+                self._rejected[model] = 0
 
     def close(self) -> None:
         """Waits for what is in flight, so that its cost is booked; starts nothing more."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _read(self, out: _Out) -> Answered:
-        try:
-            reply = out.future.result()
-        except BudgetSpentError as error:
-            self.spent = str(error)
-            return self._answered(out, None, "", 0.0)
+    def _read(self, out: _Out, found: Reply | ModelRejectedError | None) -> Answered:
+        if found is None:
+            return _answered(out, None, "", 0.0)
+        reply = _reply(found, out.model)
         if reply.outcome not in (Outcome.OK, Outcome.TRUNCATED):
-            return self._answered(out, None, f"{reply.outcome}: {reply.reason}", reply.usd)
+            return _answered(out, None, f"{reply.outcome}: {reply.reason}", reply.usd)
         parents, language, here = out.assignment.parents, out.assignment.brief.task.language, Identity.here()
         try:
             answer = parse_reply(
@@ -145,8 +182,18 @@ class Desk:
             )
             _ = proposal.candidate.space  # a header that cannot be read is a useless reply too
         except (ReplyError, UsageError) as error:
-            return self._answered(out, None, str(error), reply.usd)
-        return self._answered(out, proposal, "", reply.usd)
+            return _answered(out, None, str(error), reply.usd)
+        return _answered(out, proposal, "", reply.usd)
 
-    def _answered(self, out: _Out, proposal: Proposal | None, reason: str, usd: float) -> Answered:
-        return Answered(out.ticket, out.assignment, out.meta_prompt, out.model, proposal, reason, usd)
+
+def _reply(found: Reply | ModelRejectedError, model: str) -> Reply:
+    """What a rejection is recorded as, so that a replay reads the same."""
+    if isinstance(found, Reply):
+        return found
+    if isinstance(found.reply, Reply):
+        return found.reply
+    return Reply("", Outcome.REJECTED, Usage(), 0.0, 0.0, model, str(found))
+
+
+def _answered(out: _Out, proposal: Proposal | None, reason: str, usd: float) -> Answered:
+    return Answered(out.ticket, out.assignment, out.meta_prompt, out.model, proposal, reason, usd)

@@ -9,7 +9,7 @@ import numpy as np
 
 from evoforge.campaign._desk import Desk
 from evoforge.core import MetaPrompt, Outcome
-from evoforge.errors import BudgetSpentError, ReplyError, UsageError
+from evoforge.errors import BudgetSpentError, ModelRejectedError, ReplyError, UsageError
 from evoforge.llm import Reply
 from evoforge.prompts import PromptPool, Vocabulary, apply_rewrite, breed, rewrite_request
 
@@ -73,7 +73,7 @@ class Evolution:
         """The rewritten prompt; None where the model gave nothing that may be used."""
         try:
             found = reply.result()
-        except BudgetSpentError:
+        except (BudgetSpentError, ModelRejectedError):  # what kernels are asked for meets the same
             return None
         if found.outcome is not Outcome.OK:
             return None

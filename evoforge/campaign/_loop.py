@@ -41,9 +41,10 @@ from evoforge.prompts import Note, PromptPool, TaskBrief
 
 __all__ = ["EXHAUSTED", "Loop"]
 
-_NO_MODEL, _NO_GENERATOR, _NO_SPACE = "model budget", "no generator", "space exhausted"
+_NO_MONEY, _NO_MODEL = "model budget", "no model left"
+_NO_GENERATOR, _NO_SPACE = "no generator", "space exhausted"
 _NEAR_BOUND = "near the bound"
-EXHAUSTED = (_NO_MODEL, _NO_GENERATOR, _NO_SPACE, _NEAR_BOUND)
+EXHAUSTED = (_NO_MONEY, _NO_MODEL, _NO_GENERATOR, _NO_SPACE, _NEAR_BOUND)
 """Why a search stops of its own: there is nothing left to propose, or to gain."""
 
 _ENOUGH = 8  # right trials before drafts are ranked by what their decisions have done
@@ -122,6 +123,8 @@ class Loop:
     def _nothing_left(self) -> str:
         if self.desk and self.desk.spent:
             self.journey.narrator.tell("notice", text=self.desk.spent)
+            return _NO_MONEY
+        if self.desk and not self.desk.models:
             return _NO_MODEL
         return _NO_GENERATOR if self.space is None and not self.desk else _NO_SPACE
 

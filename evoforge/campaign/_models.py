@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from evoforge.campaign._desk import Desk
 from evoforge.config import CampaignConfig
 from evoforge.emitters import MODEL_EMITTERS
@@ -84,8 +86,9 @@ def sent_by(config: CampaignConfig) -> Send:
 
 
 def desk_of(
-    name: str, config: CampaignConfig, store: Store, replay: str | None, extend: bool, until: float
-) -> Desk | None:
+    name: str, config: CampaignConfig, store: Store, replay: str | None, extend: bool, until: float,
+    notice: Callable[[str], object],
+) -> Desk | None:  # fmt: skip
     """The desk of a campaign; None without models. Earlier calls of this campaign count.
 
     With `replay` every question is looked up in that store; one that was not asked there is asked now
@@ -105,7 +108,7 @@ def desk_of(
     metered = Metered(client, specs, ledger, lambda call: store.record_call(name, call))
     return Desk(
         metered, specs, tokens=config.meta_prompts.tokens, send=sent_by(config), at_once=config.workers,
-        asked=[call.prompt_hash for call in past],
+        asked=[call.prompt_hash for call in past], notice=notice,
     )  # fmt: skip
 
 

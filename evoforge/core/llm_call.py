@@ -16,6 +16,7 @@ class Outcome(StrEnum):
     TRUNCATED = "TRUNCATED"  # the limit of tokens came first
     REFUSED = "REFUSED"
     EMPTY = "EMPTY"
+    REJECTED = "REJECTED"  # the key, the model's name or the request: no repetition helps
     FAILED = "FAILED"  # no reply after all attempts, or one that is no completion
 
 

@@ -26,6 +26,7 @@ _UNSURE_ATTEMPTS = 2
 _LONGEST_REPLY = 400_000
 _MOST_TOKENS = 10**9  # of one call; a count beyond is none
 _LONGEST_REASON = 300
+_ENDS = {FaultKind.REFUSED: Outcome.REFUSED, FaultKind.REJECTED: Outcome.REJECTED}
 
 
 class _Failed(Exception):
@@ -84,11 +85,15 @@ class LiteLLMClient:
             reply = self._retrying(tries)(self._attempt, spec, prices, request, tries)
         except _Failed as failed:
             fault = failed.fault
-            outcome = Outcome.REFUSED if fault.kind is FaultKind.REFUSED else Outcome.FAILED
-            reply = Reply("", outcome, Usage(), 0.0, 0.0, request.model, self._redacted(spec, fault.message))
-            rejected = fault.kind is FaultKind.REJECTED
-        else:
-            rejected = False
+            reply = Reply(
+                "",
+                _ENDS.get(fault.kind, Outcome.FAILED),
+                Usage(),
+                0.0,
+                0.0,
+                request.model,
+                self._redacted(spec, fault.message),
+            )
         reply = replace(
             reply,
             latency_s=time.monotonic() - start,
@@ -96,7 +101,7 @@ class LiteLLMClient:
             unsure_usd=tries.unsure * prices.most_usd(request),
             unsure_tokens=tries.unsure * (request.most_prompt_tokens + request.max_tokens),
         )
-        if rejected:
+        if reply.outcome is Outcome.REJECTED:
             raise ModelRejectedError(f"{request.model}: {reply.reason}; {_mend(spec)}", reply)
         return reply
 

@@ -112,6 +112,7 @@ def moods() -> Any:
             7: refused(),
             9: fault(429, retry_after="0"),
             10: fault(500),
+            11: fault(401),  # of a gateway with a bad moment
             12: garbage(),
             13: good(""),
             15: slow(),
@@ -145,7 +146,7 @@ def test_it_runs_to_its_budget_whatever_comes_back(mixed: Any) -> None:
     with open_store(url) as store:
         outcomes = {call.outcome for call in calls_of(store, result.campaign)}
         statuses = {row.evaluation.status for row in store.evaluations(campaign=result.campaign)}
-    assert {Outcome.OK, Outcome.REFUSED, Outcome.TRUNCATED, Outcome.FAILED} <= outcomes
+    assert {Outcome.OK, Outcome.REFUSED, Outcome.TRUNCATED, Outcome.FAILED, Outcome.REJECTED} <= outcomes
     assert {Status.CORRECT, Status.WRONG, Status.BUILD_ERROR} <= statuses
     assert recorder.kinds("useless")
 
@@ -262,6 +263,32 @@ def test_a_wrong_key_stops_at_once_and_is_not_written_down(
     assert b"sk-not-the-right-one" not in (tmp_path / "evoforge.db").read_bytes()
     with open_store(url) as store:
         assert not store.campaigns(), "nothing was paid or judged: once the key is mended the name is free"
+
+
+def test_a_model_that_is_rejected_later_is_given_up_and_the_others_go_on(task: Path, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/evoforge.db"
+    steps, recorder = itertools.count(8, 8), Recorder()
+    first = [good(kernel(next(steps))) for _ in range(2)]
+    broke = fault(429, "quota", code="insufficient_quota")
+    with ModelServer([*first, *[broke] * 40]) as poor, ModelServer(lambda body: good(kernel(next(steps)))) as rich:
+        wanted = config(task, poor, budget={"usd": 5.0, "calls": 24}, meta_prompts={"evolve_every": 0}, workers=2)
+        models = (
+            wanted.models[0],
+            wanted.models[0].model_copy(update={"model": "openai/rich", "api_base": rich.api_base}),
+        )
+        result = Campaign.create(wanted.model_copy(update={"models": models}), url).run(recorder)
+        assert result.stop_reason == "model budget" and result.models["calls"] == 24
+        assert 3 <= poor.books.calls - 2 <= 4  # two were in flight
+    told = [event.data["text"] for event in recorder.kinds("notice")]
+    assert sum("openai/scripted" in text and "asked no more" in text for text in told) == 1
+
+
+def test_without_any_model_left_a_search_of_models_ends(task: Path, tmp_path: Path) -> None:
+    with ModelServer([good(kernel(8)), good(kernel(16)), *[fault(403)] * 40]) as server:
+        wanted = config(task, server, budget={"usd": 5.0, "calls": 40}, meta_prompts={"evolve_every": 2}, workers=2)
+        result = Campaign.create(wanted, f"sqlite:///{tmp_path}/evoforge.db").run()
+        assert (result.stop_reason, result.correct) == ("no model left", 2)
+        assert server.books.calls < 10
 
 
 def test_models_and_generator_share_a_campaign_and_resume(task: Path, tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_what_no_repetition_mends_stops_at_once(answer: Answer, said: str) -> No
     assert asked.error is not None and asked.books.calls == 1
     with pytest.raises(UsageError, match=rf"openai/some: .*{said}.*check the model's name.*MY_KEY"):
         raise asked.error
-    assert asked.reply.outcome is Outcome.FAILED and asked.reply.usd == 0
+    assert asked.reply.outcome is Outcome.REJECTED and asked.reply.usd == 0
 
 
 def test_a_model_that_the_server_does_not_have() -> None:
