@@ -16,14 +16,14 @@ from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import Journey
 from evoforge.campaign._loop import EXHAUSTED, Loop
 from evoforge.campaign._measure import Live, Measurer, Recorded
-from evoforge.campaign._models import desk_of, leaves
+from evoforge.campaign._models import check_models, desk_of, leaves
 from evoforge.campaign._prepare import Ground, prepare
 from evoforge.campaign._result import Result, summarise
 from evoforge.campaign._setup import Setup, Trace
 from evoforge.campaign._state import State
 from evoforge.campaign._told import told_of
 from evoforge.campaign._transfer import proposed, with_traces
-from evoforge.config import CampaignConfig
+from evoforge.config import Budget, CampaignConfig
 from evoforge.core import Call, Candidate, Evaluation, Kind, Target
 from evoforge.emitters import MODEL_EMITTERS, Bandit, Proposal, Selection, generator_emitters, model_emitters
 from evoforge.errors import MissingToolError, NotFoundError, UnsupportedError, UsageError
@@ -96,6 +96,21 @@ class Campaign:
         row = store.campaign(name)
         check_unchanged(row)
         return cls(row, store, replay=None, replay_extend=False)
+
+    def extend(self, budget: Budget) -> None:
+        """Gives it other limits, of the whole campaign: what was spent before counts.
+
+        Raises:
+            CampaignLockedError: it is running.
+            ConfigError: a budget that its models need more of.
+        """
+        if self.config.budget.evals == budget.evals == 0:  # only prepared so far: now it shall search
+            budget = budget.model_copy(update={"evals": None})
+        config = self.config.model_copy(update={"budget": budget})
+        check_models(config)
+        with self.store.lock_campaign(self.name):
+            self.row = self.store.update_campaign(self.name, config=config.model_dump(mode="json", by_alias=True))
+        self.config = config
 
     def run(self, observer: Observer | None = None) -> Result:
         """Searches until the budget ends; resumable after anything that stops it.

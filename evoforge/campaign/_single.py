@@ -115,7 +115,7 @@ def bench(name: str, store_url: str, *, top: int | None = None, observer: Observ
         check_unchanged(row)
         archive, candidates = archive_of(store, row)
         if not len(archive):
-            raise UsageError(f"campaign {name} has no elite to measure; go on with: evoforge resume {name}")
+            raise UsageError(f"campaign {name} has no elite to measure; go on with: evoforge resume {name} --minutes M")
         stack.enter_context(store.lock_campaign(name))
         config = CampaignConfig.model_validate(dict(row.config))
         _, judge, setup = prepare(row, config, Setup.from_json(row.setup), narrator, stack)

@@ -120,6 +120,8 @@ def print_result(result: Result, store: str) -> None:
     if result.models:
         print(f"models: {models_text(result)}")
     print(f"time: {split_text(result.split)}")
+    if result.stop_reason in ("evals", "minutes"):
+        print(f"longer: evoforge resume {result.campaign} --{result.stop_reason} N  (in all)")
     if best is not None:
         print(
             f"next: evoforge bench {result.campaign} · evoforge heatmap {result.campaign} -o map.png · "

@@ -72,7 +72,7 @@ def elites(name: _Name, store: StoreUrl = DEFAULT_STORE, as_json: Json = False) 
     elif rows:
         elites_table(rows)
     else:
-        print(f"{name} has no elite yet; go on with: evoforge resume {name}")
+        print(f"{name} has no elite yet; go on with: evoforge resume {name} --minutes M")
 
 
 def _newest(store: str) -> str:

@@ -32,7 +32,9 @@ def run(
     evals: Annotated[
         int | None, typer.Option(help="Stop after so many evaluations; 0 prepares for `evoforge ask`.")
     ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes. [default: 3]")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Stop after so many minutes. [default: 3; none where --evals alone is given]")
+    ] = None,
     usd: Annotated[
         float | None, typer.Option(help="Spend at most so many dollars on models. [default: 0, paid ones are refused]")
     ] = None,
@@ -102,13 +104,28 @@ def run(
 
 def resume(
     name: Annotated[str, typer.Argument(metavar="NAME")],
+    evals: Annotated[int | None, typer.Option(help="Stop after so many evaluations in all.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes in all.")] = None,
+    usd: Annotated[float | None, typer.Option(help="Spend at most so many dollars in all on models.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Let models take at most so many tokens in all.")] = None,
     store: StoreUrl = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
-    """Go on with a campaign where it stopped."""
+    """Go on with a campaign where it stopped.
+
+    Limits that are given replace its own. They are the whole campaign's: what was spent before counts.
+    """
     from evoforge.campaign import Campaign
 
-    return _search([lambda: Campaign.resume(name, store)], store, as_json)
+    limits = {"evals": evals, "minutes": minutes, "usd": usd, "tokens": tokens}
+
+    def resumed() -> Campaign:
+        campaign = Campaign.resume(name, store)
+        if any(value is not None for value in limits.values()):
+            campaign.extend(_merge(campaign.config, {}, limits).budget)
+        return campaign
+
+    return _search([resumed], store, as_json)
 
 
 def _configs(subject: str, target: str | None, language: str | None) -> list[CampaignConfig]:

@@ -72,7 +72,8 @@ class Library:
     def __post_init__(self) -> None:
         if not self.kernels:
             raise UsageError(
-                f"campaign {self.campaign} has no elite to export; go on with: evoforge resume {self.campaign}"
+                f"campaign {self.campaign} has no elite to export; "
+                f"go on with: evoforge resume {self.campaign} --minutes M"
             )
         foreign = {kernel.candidate.language for kernel in self.kernels} - {_LANGUAGE}
         if foreign:

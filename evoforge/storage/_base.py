@@ -194,10 +194,11 @@ class Store(CallStore):
         stop_reason: str | None = None,
         wall_s: float | None = None,
         setup: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
     ) -> CampaignRow:
         """Changes bookkeeping; None leaves a value as it is, ``stop_reason=""`` clears it.
 
-        `setup` replaces the whole mapping.
+        `setup` and `config` replace the whole mapping.
 
         Raises:
             NotFoundError: no such campaign.

@@ -27,7 +27,8 @@ def new_name(name: str | None, stem: str, taken: Collection[str]) -> str:
     if name in taken:
         free = _next_free_name(name, taken)
         raise UsageError(
-            f"a campaign named {name!r} exists; `evoforge resume {name}` goes on with it, or use --name {free}"
+            f"a campaign named {name!r} exists; `evoforge resume {name}` goes on with it (--minutes M: longer), "
+            f"or use --name {free}"
         )
     return name
 

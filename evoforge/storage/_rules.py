@@ -55,8 +55,9 @@ def conditions(**wanted: Any) -> Row:
 
 
 def campaign_changes(
-    state: str | None, stop_reason: str | None, wall_s: float | None, setup: Mapping[str, Any] | None
-) -> Row:
+    state: str | None, stop_reason: str | None, wall_s: float | None, setup: Mapping[str, Any] | None,
+    config: Mapping[str, Any] | None,
+) -> Row:  # fmt: skip
     changes: Row = {"updated": now()}
     if state is not None:
         changes["state"] = state
@@ -66,6 +67,8 @@ def campaign_changes(
         changes["wall_s"] = wall_s
     if setup is not None:
         changes["setup"] = dump(dict(setup))
+    if config is not None:
+        changes["config"] = dump(dict(config))
     return changes
 
 

@@ -83,10 +83,11 @@ class MemoryStore(MemoryCalls, Store):
         stop_reason: str | None = None,
         wall_s: float | None = None,
         setup: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
     ) -> CampaignRow:
         with self._lock:
             row = self._campaign_row(name)
-            row.update(_rules.campaign_changes(state, stop_reason, wall_s, setup))
+            row.update(_rules.campaign_changes(state, stop_reason, wall_s, setup, config))
             return self._campaign(row)
 
     def delete_campaign(self, name: str) -> None:

@@ -111,9 +111,10 @@ class SqlStore(SqlCalls, Store):
         stop_reason: str | None = None,
         wall_s: float | None = None,
         setup: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
     ) -> CampaignRow:
         table = _T["campaigns"]
-        changes = _rules.campaign_changes(state, stop_reason, wall_s, setup)
+        changes = _rules.campaign_changes(state, stop_reason, wall_s, setup, config)
         with self._writes() as connection:
             connection.execute(update(table).where(table.c.name == name), changes)
             return _statements.campaign(connection, name)

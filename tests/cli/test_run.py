@@ -196,3 +196,14 @@ def test_a_dry_run_says_who_would_get_what(cli: Cli, task_file: Path) -> None:
     near = cli("run", task_file, "--model", "openai/x", "--api-base", "http://127.0.0.1:9/v1", "--dry-run").out
     assert "nothing leaves this machine" in near
     assert "told" not in cli("run", task_file, "--dry-run", "--json").json["campaigns"][0]
+
+
+def test_a_campaign_is_given_other_limits(cli: Cli, task_file: Path) -> None:
+    store = f"sqlite:///{task_file.parent}/e.db"
+    assert cli("run", task_file, "--name", "mine", "--evals", 0, "--store", store, "--json").json["evaluations"] == 0
+    wrong = cli("resume", "mine", "--minutes", -1, "--store", store)
+    assert wrong.status == 2 and "--minutes" in wrong.err
+    first = cli("resume", "mine", "--evals", 1, "--store", store, "--json").json
+    assert (first["evaluations"], first["stop_reason"]) == (1, "evals")
+    assert cli("resume", "mine", "--store", store, "--json").json["evaluations"] == 1
+    assert cli("resume", "mine", "--evals", 2, "--store", store, "--json").json["evaluations"] == 2
