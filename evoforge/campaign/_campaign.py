@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
@@ -18,13 +17,14 @@ from evoforge.campaign._loop import EXHAUSTED, Loop
 from evoforge.campaign._measure import Live, Measurer, Recorded
 from evoforge.campaign._models import check_models, desk_of, leaves
 from evoforge.campaign._prepare import Ground, prepare
+from evoforge.campaign._restore import restore
 from evoforge.campaign._result import Result, summarise
 from evoforge.campaign._setup import Setup, Trace
 from evoforge.campaign._state import State
 from evoforge.campaign._told import told_of
 from evoforge.campaign._transfer import proposed, with_traces
 from evoforge.config import Budget, CampaignConfig
-from evoforge.core import Call, Candidate, Evaluation, Kind, Target
+from evoforge.core import Candidate, Kind, Target
 from evoforge.emitters import MODEL_EMITTERS, Bandit, Proposal, Selection, generator_emitters, model_emitters
 from evoforge.errors import MissingToolError, NotFoundError, UnsupportedError, UsageError
 from evoforge.llm import close_connections
@@ -149,14 +149,14 @@ class Campaign:
     def _run(self, narrator: Narrator, stack: ExitStack) -> Result:
         clock = self._clock()
         target, judge, setup = self._setup(narrator, stack)
-        ground = Ground.of(setup, target, self.row.task.tolerance.precision, self.row.reachable)
+        ground = Ground.of(setup, target, self.row.task.tolerance.precision, self.row.setup.get("reachable"))
         cells = None if ground.reachable is None else sorted(ground.reachable)
         # A replay begins with what its campaign began with.
         if self.config.transfer and self.config.with_generator and ground.space is not None and self._replay is None:
             setup = with_traces(setup, self.store, self.row, ground.space, narrator)
         self._keep(setup, reachable=cells)
         loop = self._loop(judge, target, setup, ground, narrator, clock, stack)
-        self._restore(loop)
+        restore(loop, self.store, self.name)
         loop.journey.book = lambda: self.store.update_campaign(self.name, wall_s=self._wall_s(narrator))
         if self.config.budget.evals == 0:
             reason = "prepared"
@@ -269,12 +269,12 @@ class Campaign:
         Raises:
             UsageError: the campaign was never set up.
         """
-        ground = Ground.of(setup, target, self.row.task.tolerance.precision, self.row.reachable)
+        ground = Ground.of(setup, target, self.row.task.tolerance.precision, self.row.setup.get("reachable"))
         self.config = self.config.model_copy(update={"models": (), "emitters": MODEL_EMITTERS})
         with ExitStack() as stack:
             loop = self._loop(judge, target, setup, ground, narrator, Clock(None, None), stack)
         loop.journey.breadth = 0.0  # an answer's parameters are tuned at once: there may be no later
-        self._restore(loop)
+        restore(loop, self.store, self.name)
         return loop
 
     def known_setup(self) -> Setup:
@@ -316,40 +316,12 @@ class Campaign:
         plain = len(own) + 1
         return [*seeds[:plain], *won, *seeds[plain:]]
 
-    def _restore(self, loop: Loop) -> None:
-        """Tells the search everything that the store knows of this campaign, in ticket order."""
-        rows: dict[int | None, list[Evaluation]] = defaultdict(list)
-        for stored_row in self.store.evaluations(campaign=self.name):
-            rows[stored_row.ticket].append(stored_row.evaluation)
-        candidates = {candidate.id: candidate for candidate in self.store.candidates(self.name)}
-        calls: dict[int | None, list[Call]] = defaultdict(list)
-        for paid in self.store.calls(self.name):
-            calls[paid.call.ticket].append(paid.call)
-        for stored in self.store.proposals(self.name):
-            cells = {elite.candidate: elite.cell for elite in loop.state.archive}
-            proposal = Proposal(
-                candidate=candidates[stored.candidate],
-                operator=stored.operator,
-                emitter=stored.emitter,
-                meta_prompt=stored.meta_prompt,
-                parent_cells=tuple(cells[parent] for parent in stored.parents if parent in cells),
-                target_cell=stored.target_cell,
-                cost_usd=sum(call.usd for call in calls.pop(stored.ticket, [])),
-            )
-            loop.replay(stored.ticket, proposal, rows[stored.ticket])
-        for row in rows[None]:  # benches and reports: what failed in one is no elite
-            loop.state.note(row)
-        loop.state.settle()
-        for ticket, useless in calls.items():
-            if ticket is not None:
-                loop.forfeit(ticket, useless[-1])
-        loop.evolution.caught_up(loop.pool)
-        last = max((ticket for ticket in (self.store.last_ticket(self.name), *calls) if ticket is not None), default=-1)
-        loop.next_ticket = last + 1
-
 
 def _recorded_campaign(url: str, row: CampaignRow) -> CampaignRow:
-    """The campaign of the replayed store that measured this task on this target; the same seed first."""
+    """The campaign of the replayed store that measured this task on this target.
+
+    The same seed first, then the same configuration (name and budget aside), then one that ended, then the oldest.
+    """
     with open_store(url, create=False) as store:
         found = [
             other
@@ -360,11 +332,19 @@ def _recorded_campaign(url: str, row: CampaignRow) -> CampaignRow:
             and (other.name, other.created) != (row.name, row.created)
         ]
     if found:
-        return min(found, key=lambda other: other.seed != row.seed)
+        asked = _searched(row)
+        return min(
+            found, key=lambda other: (other.seed != row.seed, _searched(other) != asked, other.state != "finished")
+        )
     raise NotFoundError(
         f"expected a finished set-up of task {row.task.name} on {row.target.spec} in the replayed store, found none; "
         "replay a store whose campaign ran the same task, settings and target"
     )
+
+
+def _searched(row: CampaignRow) -> dict[str, Any]:
+    """What of a configuration decides how it is searched."""
+    return {key: value for key, value in row.config.items() if key not in ("name", "budget", "task")}
 
 
 def _recorded_counts(url: str, name: str) -> tuple[int, int]:

@@ -28,6 +28,7 @@ from evoforge.emitters import (
     Bandit,
     Emitter,
     ModelEmitter,
+    NoveltyGate,
     Outcome,
     Proposal,
     Ranker,
@@ -103,7 +104,7 @@ class Loop:
             if not batch and not deeper and not answered and not (self.desk and self.desk.waiting):
                 return self._nothing_left()
             self._round(batch)
-            self._round([pair for one in answered if (pair := self._answer(one)) is not None])
+            self._round(self._answers(answered))
             self.journey.doubt()
             self._evolve()
         return reason
@@ -232,7 +233,18 @@ class Loop:
             return arms
         return [arm for arm in arms if arm.emitter == "aim" or arm.model is not None] or arms
 
-    def _answer(self, answered: Answered) -> tuple[int, Proposal] | None:
+    def _answers(self, answered: Sequence[Answered]) -> list[tuple[int, Proposal]]:
+        """What is to be judged of a round's answers; of two that say the same the first."""
+        found: list[tuple[int, Proposal]] = []
+        others = NoveltyGate()
+        for one in answered:
+            pair = self._answer(one, others)
+            if pair is not None:
+                others.add(pair[1].candidate)
+                found.append(pair)
+        return found
+
+    def _answer(self, answered: Answered, others: NoveltyGate) -> tuple[int, Proposal] | None:
         """A model's proposal; a useless reply, or a text that is known, costs and teaches all the same."""
         arm = Arm(answered.assignment.emitter, answered.meta_prompt, answered.model)
         reason = answered.reason
@@ -240,7 +252,8 @@ class Loop:
             self.bandit.forget(answered.ticket)
             return None
         if answered.proposal is not None:
-            twin = self.state.gate.twin(answered.proposal.candidate)
+            candidate = answered.proposal.candidate
+            twin = self.state.gate.twin(candidate) or others.twin(candidate)
             if twin is None:
                 return answered.ticket, answered.proposal
             reason = f"the same text as candidate {twin.candidate[:12]}"
@@ -284,15 +297,16 @@ class Loop:
         return twin
 
     def take_up(self) -> None:
-        """Confirms the last candidate where its process ended between its trials and that (resume)."""
-        if self.state.tickets:
-            last = max(self.state.tickets, key=self.state.tickets.__getitem__)
-            self._confirm_cut_off(self.state.tickets[last], self.state.candidates[last])
+        """Confirms what was tried last where its process ended between its trials and that (resume)."""
+        last = next(reversed(self.state.trials.values()), None)
+        if last is not None:
+            self._confirm_cut_off(self.state.tickets[last.candidate], self.state.candidates[last.candidate])
 
     def _confirm_cut_off(self, ticket: int, candidate: Candidate) -> None:
         rows = self.state.tried(candidate.id)
-        if not any(self.state.confirmations.get(point(row.candidate, row.params)) for row in rows):
-            self.journey.confirm(ticket, candidate, rows)
+        new = [row for row in rows if not self.state.confirmations.get(point(row.candidate, row.params))]
+        if rows and rows[-1] in new:  # else it was confirmed after its last trial
+            self.journey.confirm(ticket, candidate, new)
 
     def _waste(self, ticket: int, arm: Arm, usd: float, reason: str) -> None:
         note = Note(ticket, arm.emitter, "no kernel", reason=reason)
@@ -370,3 +384,10 @@ class Loop:
                     placed[cell] = status
         gain = self.state.archive.qd_score - before
         self._learn(self.state.outcome(proposal, ticket, rows, gain, placed))
+
+    def recall(self, rows: Sequence[Evaluation]) -> None:
+        """Notes stored rows that came of no proposal: later tuning, doubts, benches (resume)."""
+        for row in rows:
+            self.state.note(row)
+            self.journey.clock.note(row)
+            self.state.settle()

@@ -78,8 +78,8 @@ class Live:
 class Recorded:
     """Evaluations out of a store, recorded seconds included.
 
-    The k-th confirmation asked for is the k-th recorded, those of the campaign `first` before all others'. A miss
-    stops the run, or goes to `otherwise` (``--replay-extend``).
+    The k-th confirmation asked for is the k-th recorded, copies aside, those of the campaign `first` before all
+    others'. A miss stops the run, or goes to `otherwise` (``--replay-extend``).
     """
 
     def __init__(
@@ -120,13 +120,16 @@ class Recorded:
     def _find(
         self, candidate: Candidate, params: Mapping[str, int], kind: Kind, *, serve: bool = False
     ) -> Evaluation | None:
-        rows = self._store.find_recorded(candidate.id, params, self._task, self._target, PROTOCOL_VERSION, kind)
-        rows = sorted(rows, key=lambda row: row.campaign != self._first)
+        found = self._store.find_recorded(candidate.id, params, self._task, self._target, PROTOCOL_VERSION, kind)
+        rows: list[Evaluation] = []
+        for row in sorted(found, key=lambda row: row.campaign != self._first):
+            if row.evaluation not in rows:  # a replay stores copies, its own of just now among them
+                rows.append(row.evaluation)
         key = (candidate.id, tuple(sorted(params.items())), kind)
         index = self._served[key]
         if serve:
             self._served[key] += 1
-        return rows[index].evaluation if index < len(rows) else None
+        return rows[index] if index < len(rows) else None
 
     def _fallback(self, candidate: Candidate, kind: Kind) -> Measurer:
         if self._otherwise is None:

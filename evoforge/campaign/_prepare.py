@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -37,7 +37,9 @@ class Ground:
     reachable: frozenset[Cell] | None
 
     @classmethod
-    def of(cls, setup: Setup, target: Target, precision: str, reachable: Iterable[Cell] | None = None) -> Ground:
+    def of(
+        cls, setup: Setup, target: Target, precision: str, reachable: Iterable[Sequence[int]] | None = None
+    ) -> Ground:
         """`reachable` as it was found before; it takes seconds to find, once per process. `precision`: the task's."""
         if not setup.graphs:
             return cls(None, None)
@@ -45,7 +47,7 @@ class Ground:
             json.dumps(setup.to_json()["graphs"]), target.l1_bytes, target.l2_bytes, target.vector_bytes,
             target.threads, target.matrix_parts(precision),
         )  # fmt: skip
-        return cls(space, space.reachable() if reachable is None else frozenset(reachable))
+        return cls(space, space.reachable() if reachable is None else frozenset(map(tuple, reachable)))
 
     def first_kernels(self, meta_prompt: str) -> list[Candidate]:
         """Textbook schedules of the task, to be beaten; the first is plain: something that works."""

@@ -12,7 +12,17 @@ from evoforge.archives.descriptor import Descriptor
 from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, Status
 from evoforge.storage import CampaignRow, ProposalRow, Store, open_store
 
-__all__ = ["archive_of", "campaigns", "elites", "hot_and_cold", "lineage", "report", "show", "status"]
+__all__ = [
+    "archive_of",
+    "campaigns",
+    "elites",
+    "hot_and_cold",
+    "lineage",
+    "over_the_better",
+    "report",
+    "show",
+    "status",
+]
 
 
 def hot_and_cold(evaluation: Evaluation | None) -> dict[str, float | None]:
@@ -95,12 +105,12 @@ def _summary(store: Store, row: CampaignRow) -> dict[str, Any]:
         "coverage": archive.coverage,
         "qd_score": archive.qd_score,
         "wall_s": row.wall_s,
-        "speedup_best_baseline": _over_the_better(row, best.objective) if best else None,
+        "speedup_best_baseline": over_the_better(row, best.objective) if best else None,
         "created": row.created,
     }
 
 
-def _over_the_better(row: CampaignRow, objective: float) -> float | None:
+def over_the_better(row: CampaignRow, objective: float) -> float | None:
     """From a speed-up (log2) over the campaign's baseline; None where the other side was not timed."""
     if row.config.get("baseline", "best") == "best":
         return float(2**objective)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from evoforge.archives import speedup_interval
 from evoforge.campaign._loop import Loop
-from evoforge.campaign._queries import hot_and_cold
+from evoforge.campaign._queries import hot_and_cold, over_the_better
 from evoforge.campaign._setup import Setup
 from evoforge.campaign._state import point
 from evoforge.core import Elite
 from evoforge.llm import Totals
+from evoforge.storage import CampaignRow
 
 if TYPE_CHECKING:
     from evoforge.campaign._campaign import Campaign
@@ -26,7 +27,7 @@ class Best:
     """The elite with the highest lower bound, as it was measured last, beside eager and compiled.
 
     `low` and `high` bound `speedup_best_baseline`, the speed-up over the faster of both (95%). Without
-    that last measurement it is the archive's claim, over the campaign's baseline. `speedup_hot` and
+    that last measurement it is the archive's claim, None where one of the two was never timed. `speedup_hot` and
     `speedup_cold` are over the campaign's baseline, None where they were not measured.
     """
 
@@ -107,7 +108,7 @@ def summarise(campaign: Campaign, loop: Loop, setup: Setup, reason: str, run_s: 
         usd=spent.usd,
         models=models,
         stop_reason=reason,
-        best=_best(loop, best) if best else None,
+        best=_best(loop, campaign.store.campaign(campaign.name), best) if best else None,
         filled=len(archive),
         reachable=len(archive.reachable),
         split=dict(split),
@@ -115,11 +116,11 @@ def summarise(campaign: Campaign, loop: Loop, setup: Setup, reason: str, run_s: 
     )
 
 
-def _best(loop: Loop, elite: Elite) -> Best:
+def _best(loop: Loop, row: CampaignRow, elite: Elite) -> Best:
     last = loop.journey.report
     report = last if last is not None and last.timings else None
     sides = {side: report.speedup(side) if report else None for side in ("eager", "compiled")}
-    claim = (2**elite.lower, 2**elite.objective, 2 ** (2 * elite.objective - elite.lower))
+    claim = [over_the_better(row, at) for at in (elite.lower, elite.objective, 2 * elite.objective - elite.lower)]
     low, middle, high = (speedup_interval([report.against_fastest()]) if report else None) or claim
     trial = loop.state.trials.get(point(elite.candidate, elite.params))
     shown = report or trial

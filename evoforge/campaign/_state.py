@@ -23,7 +23,8 @@ def point(candidate: str, params: Params) -> Point:
 class State:
     """The archive as a fold, with the counts and memories that steer the search.
 
-    `trials` and `confirmations` are keyed by point. `attempts` counts the proposals that aimed at a
+    `trials` and `confirmations` are keyed by point; a point that failed later than in its trial is `refuted`, and its
+    trial is believed no more. `attempts` counts the proposals that aimed at a
     cell, and `landings` the correct ones that ended in it.
     """
 
@@ -35,6 +36,7 @@ class State:
         self.trials: dict[Point, Evaluation] = {}
         self.confirmations: dict[Point, list[Evaluation]] = defaultdict(list)
         self.claims: dict[Point, Elite] = {}
+        self.refuted: dict[Point, Status] = {}
         self.attempts: Counter[Cell] = Counter()
         self._children: dict[str, list[str]] = defaultdict(list)
         self._latest: dict[str, Evaluation] = {}
@@ -64,6 +66,13 @@ class State:
         elif evaluation.kind is Kind.CONFIRM or evaluation.status in DISQUALIFYING:
             self.confirmations[at].append(evaluation)
             self._refold(at)
+            if evaluation.status in DISQUALIFYING:
+                self.refuted[at] = evaluation.status
+                self._latest[evaluation.candidate] = evaluation
+
+    def standing(self, trial: Evaluation) -> Status:
+        """The status of a trial, or what refuted it later."""
+        return self.refuted.get(point(trial.candidate, trial.params), trial.status)
 
     def _refold(self, at: Point) -> None:
         rows = [*([self.trials[at]] if at in self.trials else []), *self.confirmations[at]]
@@ -95,7 +104,7 @@ class State:
         return self.trials.get(point(candidate, params))
 
     def last_trial(self, candidate: str) -> Evaluation | None:
-        """The latest trial of `candidate`, however it ended."""
+        """The latest trial of `candidate`, however it ended, or what refuted one."""
         return self._latest.get(candidate)
 
     def children(self, candidate: str) -> list[Candidate]:
@@ -104,13 +113,13 @@ class State:
 
     def failed(self) -> list[Candidate]:
         """Candidates none of whose trials computed the right thing, in the order of tickets."""
-        right = {at[0] for at, row in self.trials.items() if row.status.correct}
+        right = {at[0] for at, row in self.trials.items() if self.standing(row).correct}
         judged = [self.candidates[name] for name in self._latest if name not in right]
         return sorted(judged, key=lambda candidate: self.tickets[candidate.id])
 
     def best_trial(self, candidate: str) -> Evaluation | None:
         """The correct trial of `candidate` with the highest objective; the first of equal ones."""
-        own = [row for row in self.tried(candidate) if row.status is Status.CORRECT]
+        own = [row for row in self.tried(candidate) if self.standing(row) is Status.CORRECT]
         return max(own, key=lambda row: row.objective if row.objective is not None else -5.0, default=None)
 
     def tried(self, candidate: str) -> list[Evaluation]:
@@ -122,13 +131,14 @@ class State:
         return [
             (genome, row.params, row.objective)
             for at, row in self.trials.items()
-            if row.status in (Status.CORRECT, Status.PRUNED) and row.objective is not None
+            if self.standing(row) in (Status.CORRECT, Status.PRUNED) and row.objective is not None
             if (genome := self.candidates[at[0]].genome) is not None
         ]
 
     def winners(self, most: int) -> list[Params]:
         """The parameter values that did best in correct trials, whoever had them; the best first, none twice."""
-        rows = [row for row in self.trials.values() if row.status is Status.CORRECT and row.objective is not None]
+        right = [row for row in self.trials.values() if self.standing(row) is Status.CORRECT]
+        rows = [row for row in right if row.objective is not None]
         found: list[Params] = []
         for row in sorted(rows, key=lambda row: row.objective or 0.0, reverse=True):
             if len(found) < most and row.params not in found:
@@ -140,7 +150,8 @@ class State:
         young = Archive()
         for at, row in self.trials.items():
             ticket = self.tickets[at[0]]
-            if ticket >= since and row.status is Status.CORRECT and row.cell is not None and row.objective is not None:
+            right = self.standing(row) is Status.CORRECT
+            if ticket >= since and right and row.cell is not None and row.objective is not None:
                 length = len(self.candidates[at[0]].source)
                 young.add(Elite(at[0], row.params, row.cell, row.objective, row.objective, length, ticket))
         return young.elites()
@@ -161,7 +172,7 @@ class State:
         return Outcome(
             proposal=proposal,
             ticket=ticket,
-            statuses=tuple(row.status for row in trials),
+            statuses=tuple(self.standing(row) for row in trials),
             evaluation=best,
             placement=placement,
             gain=max(gain, 0.0),

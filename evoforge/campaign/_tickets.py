@@ -19,7 +19,7 @@ from evoforge.core import AddStatus, Candidate, Evaluation, Kind, Params, Status
 from evoforge.emitters import MODEL_EMITTERS, Proposal, inherited_licence
 from evoforge.errors import ReplyError, UsageError
 from evoforge.prompts import Answer, Identity, Prompt, code_only, parse_reply, render, scrub_source
-from evoforge.storage import TicketRow, open_store
+from evoforge.storage import PlacementRow, TicketRow, open_store
 
 __all__ = ["Tickets"]
 
@@ -240,7 +240,7 @@ class Tickets:
     def _verdict(self, number: int, candidate: str) -> dict[str, Any]:
         rows = self._store.evaluations(campaign=self._name, candidate=candidate)
         best = _telling([row.evaluation for row in rows])
-        placed = [row.placement for row in self._store.placements(self._name) if row.placement.candidate == candidate]
+        placement = _placement(self._store.placements(self._name), candidate)
         tried = any(row.evaluation.kind is Kind.CONFIRM for row in rows)
         own = best is not None and any(row.ticket == number for row in rows)
         return {
@@ -255,7 +255,7 @@ class Tickets:
             "bound_ms": {timing.workload: timing.bound_ms for timing in best.timings} if best else {},
             "roofline_fraction": best.roofline_fraction if best else None,
             "cell": list(best.cell) if best and best.cell else None,
-            "placement": placed[-1].action if placed else str(AddStatus.REJECTED) if tried else None,
+            "placement": placement or (str(AddStatus.REJECTED) if tried else None),
             "max_error": best.max_error if best else None,
             "flags": list(best.flags) if best else [],
             "sandbox": best.sandbox if best else None,
@@ -285,17 +285,28 @@ def _whole(text: str, language: str) -> Answer:
     return parse_reply(f"{fence}{language}\n{text.rstrip()}\n{fence}", language=language)
 
 
+def _placement(rows: Sequence[PlacementRow], candidate: str) -> str | None:
+    """What the archive did with a candidate last; REJECTED where it lost its cell again under the same ticket."""
+    own = [at for at, row in enumerate(rows) if row.placement.candidate == candidate]
+    if not own:
+        return None
+    last, later = rows[own[-1]], rows[own[-1] + 1 :]
+    here = [row for row in later if row.ticket == last.ticket and row.placement.cell == last.placement.cell]
+    demoted = str(last.placement.action) == "DEMOTED"
+    return str(AddStatus.REJECTED) if here and not demoted else str(last.placement.action)
+
+
 def _telling(rows: Sequence[Evaluation]) -> Evaluation | None:
-    """The evaluation that says most of a candidate: its fastest trial that no later one disproved, or what did."""
+    """The evaluation that says most of a candidate: of what no later one disproved the fastest, or what did.
+
+    A confirmation says more than a trial: the fastest of several trials was lucky, too.
+    """
     failed = [row for row in rows if row.status in DISQUALIFYING]
     wrong = {point(row.candidate, row.params) for row in failed}
-    right = [
-        row
-        for row in rows
-        if row.kind is Kind.TRIAL and row.status is Status.CORRECT and point(row.candidate, row.params) not in wrong
-    ]
-    if right:
-        return max(right, key=lambda row: -5.0 if row.objective is None else row.objective)
+    right = [row for row in rows if row.status is Status.CORRECT and point(row.candidate, row.params) not in wrong]
+    for kind in (Kind.CONFIRM, Kind.TRIAL):
+        if timed := [row for row in right if row.kind is kind]:
+            return max(timed, key=lambda row: -5.0 if row.objective is None else row.objective)
     return failed[-1] if failed else rows[-1] if rows else None
 
 

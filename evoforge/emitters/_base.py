@@ -109,8 +109,8 @@ class Proposal:
 class Outcome:
     """What became of a proposal.
 
-    `statuses` are those of all its trials, in order; `evaluation` is its best trial (None if none
-    was correct); `placement` what the archive did (None if nothing was confirmed); `gain` the
+    `statuses` are those of all its trials, in order, or of what refuted one; `evaluation` is its best trial (None
+    if none was correct); `placement` what the archive did (None if nothing was confirmed); `gain` the
     increase of the QD score, zero or more; `cost_s` recorded seconds of every process that worked on
     it; `cost_usd` what was paid for it; `cell` where it landed (None: nowhere).
     """

@@ -38,7 +38,7 @@ class Tuner:
         space: the candidate's declared parameters.
         seed: of everything random in here.
         trials: how many points `ask` may return.
-        known: points judged before, with their objective (None: they failed); never asked again.
+        known: points judged before, as they would be told; never asked again.
         enqueue: points to try first (winners on the parent, on similar tasks, on other targets);
             fitted to the space by `ParameterSpace.inherit`.
     """
@@ -49,7 +49,7 @@ class Tuner:
         *,
         seed: int,
         trials: int,
-        known: Sequence[tuple[Params, float | None]] = (),
+        known: Sequence[tuple[Params, float | None, Status]] = (),
         enqueue: Sequence[Params] = (),
     ) -> None:
         self._space = space
@@ -61,9 +61,9 @@ class Tuner:
         self._seed = seed
         self._judged: dict[Key, tuple[float | None, Status]] = {}
         self._out: dict[Key, Any] = {}
-        for params, value in known:
+        for params, value, status in known:
             if space.feasible(params):
-                self._judged[self._key(params)] = (value, Status.WRONG if value is None else Status.CORRECT)
+                self._judged[self._key(params)] = (value, Status.WRONG if value is None else status)
         self._known = dict(self._judged)
         self._first = [space.inherit(params) for params in enqueue]
         self._few = self._enumerate(min(_ENUMERATE, trials))

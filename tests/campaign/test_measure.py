@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from evoforge.campaign._measure import Recorded
 from evoforge.core import Block, Candidate, Evaluation, Kind, Status, Target, Task, Workload, WorkloadTiming
+from evoforge.errors import NotFoundError
 from evoforge.storage import open_store
 
 
@@ -26,3 +29,25 @@ def test_a_replay_is_served_its_own_campaigns_rows_first(tmp_path: Path) -> None
             store.record_outcome(name, 0, kernel, [evaluation], emitter="sample")
         for first, log2 in (("older", 0.0), ("newer", 2.0), (None, 0.0)):
             assert Recorded(store, task, target, first=first).trial(kernel, {}, None).objective == log2
+
+
+def test_copies_of_one_measurement_are_one(tmp_path: Path) -> None:
+    """A replay stores what it was served: that is no second confirmation."""
+    task, target = Task("t", "x = 1", (Workload("default"),)), Target("cpu", "cpu", 1, "native", {})
+    kernel = Candidate("cpp", "int shared;")
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        for name in ("recorded", "replay"):
+            store.create_campaign(
+                name, task=task, target=target, language="cpp", seed=0, config={}, descriptor={}, setup={}
+            )
+        blocks = tuple(Block(process, 1.0, eager_ms=2.0) for process in range(5))
+        confirm = Evaluation(
+            kernel.id, {}, task.id, target.id, Status.CORRECT, Kind.CONFIRM,
+            timings=(WorkloadTiming("default", "eager", blocks),), cell=(1, 1, 1),
+        )  # fmt: skip
+        store.record_outcome("recorded", 0, kernel, [confirm], emitter="sample")
+        served = Recorded(store, task, target)
+        assert served.confirm(kernel, {}) == confirm
+        store.record_outcome("replay", 0, kernel, [confirm], emitter="sample")
+        with pytest.raises(NotFoundError, match="replay-extend"):
+            served.confirm(kernel, {})

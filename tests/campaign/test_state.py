@@ -61,3 +61,25 @@ def test_what_was_stopped_early_counts_as_measured_and_what_is_wrong_does_not() 
     genomes, params, heights = zip(*state.measured(), strict=True)
     assert genomes == ({"unroll": "many"},) * 2 and params == ({"TILE": 8}, {"TILE": 16})
     assert heights == pytest.approx((0.5, -1.0), abs=1e-9)
+
+
+def test_what_a_confirmation_refuted_is_believed_no_more() -> None:
+    """Right in its trial and the fastest; wrong on the inputs of its confirmation."""
+    state = State(None)
+    good, bad = (
+        Candidate("cpp", "// good", genome={"unroll": "one"}),
+        Candidate("cpp", "// bad", genome={"unroll": "no"}),
+    )
+    for ticket, (candidate, height, tile) in enumerate([(good, 0.5, 8), (bad, 3.0, 16)]):
+        proposal = Proposal(candidate, operator="sample", emitter="sample")
+        state.propose(ticket, proposal)
+        state.note(_measured(candidate, height, Kind.TRIAL, {"TILE": tile}))
+    assert state.failed() == [] and state.winners(1) == [{"TILE": 16}]
+    wrong = Evaluation(bad.id, {"TILE": 16}, "task", "target", Status.WRONG, Kind.CONFIRM, reason="out0[3]")
+    state.note(wrong)
+    assert state.failed() == [bad] and state.last_trial(bad.id) == wrong and state.best_trial(bad.id) is None
+    assert state.winners(9) == [{"TILE": 8}]
+    assert [genome for genome, _, _ in state.measured()] == [{"unroll": "one"}]
+    assert [elite.candidate for elite in state.lineage(0)] == [good.id]
+    outcome = state.outcome(proposal, 1, state.tried(bad.id), 0.0, {})
+    assert not outcome.valid and outcome.statuses == (Status.WRONG,) and outcome.evaluation is None

@@ -1,0 +1,131 @@
+"""A search that is told again is the search that it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evoforge.campaign._budget import Clock
+from evoforge.campaign._events import Narrator
+from evoforge.campaign._evolution import Evolution
+from evoforge.campaign._journey import Journey
+from evoforge.campaign._loop import Loop
+from evoforge.campaign._restore import restore
+from evoforge.campaign._state import State
+from evoforge.core import (
+    Block,
+    Candidate,
+    Cell,
+    Evaluation,
+    Kind,
+    Outcome,
+    Status,
+    Target,
+    Task,
+    Workload,
+    WorkloadTiming,
+)
+from evoforge.emitters import Bandit, Proposal
+from evoforge.prompts import PromptPool
+from evoforge.storage import Store, open_store
+from evoforge.testing.store_suite import a_call
+
+TASK, TARGET = Task("t", "x = 1", (Workload("default"),)), Target("cpu", "cpu", 1, "native", {})
+HEADER = "// evoforge: param T = 1 in {1, 2}\n// "
+OLD, YOUNG = Candidate("cpp", HEADER + "old"), Candidate("cpp", HEADER + "young")
+HERE, THERE = (1, 1, 1), (2, 1, 1)
+
+
+class Machine:
+    """OLD lies in one cell at T=1 and in YOUNG's at T=2, hardly slower than YOUNG there."""
+
+    def build_ahead(self, jobs: Any) -> None: ...
+
+    def object_hash(self, candidate: Candidate, params: Any) -> None: ...
+
+    def trial(self, candidate: Candidate, params: Mapping[str, int], prune_below: float | None) -> Evaluation:
+        return self._measured(candidate, params, Kind.TRIAL)
+
+    def confirm(
+        self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False, blocks: int = 2
+    ) -> Evaluation:
+        return self._measured(candidate, params, Kind.CONFIRM)
+
+    def _measured(self, candidate: Candidate, params: Mapping[str, int], kind: Kind) -> Evaluation:
+        at: tuple[float, Cell] = (0.98, THERE) if params["T"] == 2 else (1.0, HERE if candidate is OLD else THERE)
+        blocks = tuple(Block(process, 1.0, eager_ms=2.0 ** (at[0] + 0.05 * (process - 2))) for process in range(5))
+        return Evaluation(
+            candidate.id, params, TASK.id, TARGET.id, Status.CORRECT, kind,
+            timings=(WorkloadTiming("default", "eager", blocks),), cell=at[1], seconds={"time": 1.0},
+        )  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as opened:
+        opened.create_campaign(
+            "c", task=TASK, target=TARGET, language="cpp", seed=0, config={}, descriptor={}, setup={}
+        )
+        yield opened
+
+
+def search(store: Store) -> Loop:
+    pool = PromptPool(list(PromptPool.default("cpp")))
+    journey = Journey(
+        campaign="c", store=store, state=State(frozenset({HERE, THERE})), measurer=Machine(), narrator=Narrator(None),
+        clock=Clock(None, None), seed=0, trials=2, lead={}, breadth=1.0,
+    )  # fmt: skip
+    return Loop(
+        journey=journey, space=None, emitters=(), bandit=Bandit(pool.ancestors), pool=pool,
+        evolution=Evolution(0, 0, 1e-4, 8), seed=0, workers=2,
+    )  # fmt: skip
+
+
+def view(loop: Loop) -> Any:
+    state = loop.state
+    return state.archive.elites(), state.trials, dict(state.confirmations), state.spent, state.tickets
+
+
+def told(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the bandit will be told."""
+    heard: list[Any] = []
+    monkeypatch.setattr(loop.bandit, "tell", heard.append)
+    return heard
+
+
+def test_what_an_old_ticket_did_to_a_younger_elite_comes_after_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OLD is tuned after YOUNG came, and its new point is measured against YOUNG: under OLD's ticket."""
+    loop = search(store)
+    live = told(loop, monkeypatch)
+    for ticket, candidate in ((3, OLD), (50, YOUNG)):
+        proposal = Proposal(candidate, "sample", "sample", params_hint={"T": 1})
+        loop._learn(loop.journey.travel(ticket, proposal))
+    loop.journey.breadth = 0.0
+    assert loop.journey.deepen()
+    rows = store.evaluations(campaign="c")
+    assert any(row.ticket == 3 and row.evaluation.candidate == YOUNG.id for row in rows), "else this shows nothing"
+    again = search(store)
+    heard = told(again, monkeypatch)
+    restore(again, store, "c")
+    assert view(again) == view(loop)
+    assert [(o.ticket, o.gain, o.cost_s, o.statuses) for o in heard] == [
+        (o.ticket, o.gain, o.cost_s, o.statuses) for o in live
+    ]
+    assert again.next_ticket == 51
+
+
+def test_a_reply_that_nobody_judged_is_not_held_against_its_model(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for ticket, outcome in ((0, Outcome.OK), (6, Outcome.OK), (7, Outcome.TRUNCATED)):
+        store.record_call("c", a_call(str(ticket), ticket=ticket, purpose="improve", outcome=outcome))
+    loop = search(store)
+    wasted: list[int] = []
+    monkeypatch.setattr(loop.bandit, "waste", lambda ticket, arm, usd: wasted.append(ticket))
+    restore(loop, store, "c")
+    assert wasted == [0, 7] and loop.next_ticket == 8
