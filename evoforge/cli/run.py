@@ -22,7 +22,9 @@ __all__ = ["resume", "run"]
 
 def run(
     subject: Annotated[str, typer.Argument(metavar="EXPERIMENT.yaml|TASK.py|pkg.mod:Class")],
-    target: Annotated[str | None, typer.Option(metavar="SPEC", help="cpu, cpu:threads=1 … [default: cpu]")] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="SPEC", help="cpu, cpu:threads=1, cpu:isa=x86-64-v3 … [default: cpu]")
+    ] = None,
     language: Annotated[str | None, typer.Option(help="[default: cpp]")] = None,
     set_: Sets = None,
     input_: Inputs = None,

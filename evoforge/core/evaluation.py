@@ -18,7 +18,7 @@ Cell = tuple[int, ...]
 
 
 class Status(StrEnum):
-    """The closed list of ways an evaluation can end (KERNELS: statuses)."""
+    """The closed list of ways an evaluation can end (docs/reference.md)."""
 
     CORRECT = "CORRECT"
     DUPLICATE = "DUPLICATE"

@@ -16,7 +16,7 @@ __all__ = ["DTYPES", "Signature", "Task", "TensorSpec", "Tolerance", "Workload"]
 DTYPES: dict[str, int] = {
     "f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i8": 1, "u8": 1, "i16": 2, "i32": 4, "i64": 8, "bool": 1,
 }  # fmt: skip
-"""Short dtype name → bytes per element; the position is the code in the C ABI (KERNELS: f32 = 0)."""
+"""Short dtype name → bytes per element; the position is the code in the C ABI (evoforge.h; f32 = 0)."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a correct kernel may be from the fp64 reference (EVALUATION: correctness).
+    """How far a correct kernel may be from the fp64 reference (docs/tolerance.md).
 
     `nonfinite`: NaN and ±Inf must ``match`` the reference by position, or be nowhere (``forbid``). A
     task that leaves it ``unspecified`` is judged by position too, but never on infinite inputs.

@@ -1,7 +1,7 @@
 """Is a task fit to be searched? What must be accepted is, and what must be rejected is.
 
 Of 237 scaled public problems, nine accepted zeros and 33 the output for other inputs at a loose
-tolerance: a search on such a task finds a cheat, not a kernel (EVALUATION, correctness 1).
+tolerance: a search on such a task finds a cheat, not a kernel.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def _in_parts(count: int, work: Callable[[int, int], _T]) -> list[_T]:
 def check_outputs(
     outputs: SharedTensors, reference: Reference, tolerance: Tolerance, *, earlier: SharedTensors | None = None
 ) -> Check:
-    """Judges every output against the fp64 reference (EVALUATION, correctness 2).
+    """Judges every output against the fp64 reference (docs/tolerance.md).
 
     With tolᵢ = factor·dᵢ + 2⁻¹²⁶ (+ 1 ulp of yᵢ for 16-bit outputs), at least 99.9% of the elements
     (99.99% of 16-bit ones) must be within tolᵢ and all within max(tolᵢ, 16·error of the fp32

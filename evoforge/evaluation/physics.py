@@ -2,7 +2,7 @@
 
 Inputs and constants are read once and outputs written once, from as near a cache as the judge's
 rules let them lie in, at the best measured rate of that traffic mix; arithmetic runs at the
-measured peak. What beats the bound clearly did less than the work (EVALUATION: physics).
+measured peak. What beats the bound clearly did less than the work (docs/judging.md).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
     """While active, notes every argmax, argmin, max and min over a dimension, with what it was taken of.
 
     An index of the greatest of *computed* floating values is right if the value there is within the tolerance of
-    the greatest one (EVALUATION, correctness 2): in single precision two values that lie close can
+    the greatest one (docs/tolerance.md): in single precision two values that lie close can
     change places. Of values that are inputs as they came the index is exact, as it is among equal
     values, of which the first counts.
     """

@@ -2,7 +2,7 @@
 //
 // Every operation has the same name for `evo::vec` and for scalars, so that one expression serves
 // vector and scalar code. min and max propagate NaN as torch does. The build allows
-// reassociation (KERNELS: build), so steps that rely on exact rounding pass through `detail::keep`.
+// reassociation (the flags in evaluation/build.py), so steps that rely on exact rounding pass through `detail::keep`.
 #pragma once
 #include <immintrin.h>
 #include <stdint.h>

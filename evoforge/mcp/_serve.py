@@ -26,7 +26,9 @@ def serve(store_url: str, root: str | Path = ".", *, sandbox: str = "strict") ->
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
             raise
-        raise MissingToolError("evoforge mcp needs the SDK mcp>=2; run: pip install 'evoforge[mcp]'") from None
+        raise MissingToolError(
+            "evoforge mcp needs the SDK mcp>=2; run in evoforge's folder: pip install -e '.[mcp]'"
+        ) from None
     with Tools(store_url, root, sandbox=sandbox) as tools:
         try:
             build_server(tools).run("stdio")

@@ -99,7 +99,9 @@ def _locate_server(url: URL, *, read_only: bool) -> _Place:
     try:
         engine = create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED")
     except (ImportError, NoSuchModuleError):
-        raise MissingToolError("a PostgreSQL store needs a driver; run pip install 'evoforge[postgres]'") from None
+        raise MissingToolError(
+            "a PostgreSQL store needs a driver; run in evoforge's folder: pip install -e '.[postgres]'"
+        ) from None
     return _Place(url.render_as_string(hide_password=True), engine, read_only)
 
 

@@ -1,4 +1,4 @@
-"""Raw facts about one kernel, for the descriptor to make a cell of (DESIGN: the descriptor).
+"""Raw facts about one kernel, for the descriptor to make a cell of.
 
 Three witnesses, none of which listens to names or comments: the compiled object (`object`), the
 parsed text (`syntax`) and one instrumented run on a shrunken workload (`trace`). What a witness
