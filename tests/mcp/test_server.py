@@ -163,7 +163,7 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     program = "import sys; sys.modules['mcp'] = None; from evoforge.cli import main; sys.exit(main(['mcp']))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "pip install 'evoforge[mcp]'" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert "pip install -e '.[mcp]'" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_one_judge_is_open_at_a_time(prepared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
