@@ -38,7 +38,9 @@ def import_litellm() -> Any:
         try:
             found = version("litellm")
         except PackageNotFoundError:
-            raise MissingToolError("models are asked through litellm; run in evoforge's folder: pip install -c constraints.txt -e .") from None
+            raise MissingToolError(
+                "models are asked through litellm; run in evoforge's folder: pip install -c constraints.txt -e ."
+            ) from None
         if found in _STOLEN:
             raise MissingToolError(f"litellm {found} steals credentials; uninstall it, change your keys, take another")
         import litellm

@@ -45,7 +45,7 @@ def require_current(revision: str, place: str) -> None:
         )
     raise StoreVersionError(
         f"{place} has schema {revision}, newer than the {_schema.REVISIONS[-1]} that this evoforge knows; "
-        "take the newer evoforge that wrote it, or give another --store"
+        "upgrade evoforge to the version that wrote it, or give another --store"
     )
 
 

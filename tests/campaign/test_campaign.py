@@ -209,7 +209,7 @@ def test_a_changed_machine_is_named_and_refused(
     finished: tuple[str, Any, Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, _, _ = finished
-    from evoforge.campaign import _campaign
+    from evoforge.campaign import _checks
     from evoforge.evaluation.targets import resolve_target
 
     def other_compiler(spec: str) -> Any:
@@ -218,7 +218,7 @@ def test_a_changed_machine_is_named_and_refused(
         target = resolve_target(spec)
         return replace(target, fingerprint={**target.fingerprint, "compiler": "g++ 99"})
 
-    monkeypatch.setattr(_campaign, "resolve_target", other_compiler)
+    monkeypatch.setattr(_checks, "resolve_target", other_compiler)
     with pytest.raises(EnvironmentChangedError, match=r"compiler was .* is 'g\+\+ 99'"):
         Campaign.resume("small-1", url)
 
