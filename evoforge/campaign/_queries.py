@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from evoforge.archives import Archive, fold_confirmations
+from evoforge.archives import DISQUALIFYING, Archive, fold_confirmations
 from evoforge.archives.descriptor import Descriptor
+from evoforge.campaign._state import point
 from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, Status
 from evoforge.storage import CampaignRow, ProposalRow, Store, open_store
 
@@ -228,7 +229,7 @@ def show(prefix: str, store_url: str) -> dict[str, Any]:
 
 
 def lineage(prefix: str, store_url: str) -> dict[str, Any]:
-    """A candidate and its ancestors: nodes with their best trial, edges from child to parent."""
+    """A candidate and its ancestors: nodes with the cell and speed-up of what says most of them, edges from child to parent."""
     with open_store(store_url, create=False) as store:
         root = store.candidate(prefix)
         edges = store.lineage(root.id)
@@ -240,9 +241,23 @@ def lineage(prefix: str, store_url: str) -> dict[str, Any]:
         }
 
 
+def telling(rows: Sequence[Evaluation]) -> Evaluation | None:
+    """The evaluation that says most of a candidate: of what no later one disproved the fastest, or what did.
+
+    A confirmation says more than a trial: the fastest of several trials was lucky, too.
+    """
+    failed = [row for row in rows if row.status in DISQUALIFYING]
+    wrong = {point(row.candidate, row.params) for row in failed}
+    right = [row for row in rows if row.status is Status.CORRECT and point(row.candidate, row.params) not in wrong]
+    for kind in (Kind.CONFIRM, Kind.TRIAL):
+        if timed := [row for row in right if row.kind is kind]:
+            return max(timed, key=lambda row: -5.0 if row.objective is None else row.objective)
+    return failed[-1] if failed else rows[-1] if rows else None
+
+
 def _node(store: Store, candidate: Candidate) -> dict[str, Any]:
-    rows = [item.evaluation for item in store.evaluations(candidate=candidate.id, status=Status.CORRECT)]
-    best = max(rows, key=lambda e: e.objective if e.objective is not None else -5.0, default=None)
+    found = telling([item.evaluation for item in store.evaluations(candidate=candidate.id)])
+    best = found if found is not None and found.status is Status.CORRECT else None
     return {
         "candidate": candidate.id,
         "operator": candidate.operator,

@@ -7,15 +7,14 @@ from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from evoforge.archives import DISQUALIFYING
 from evoforge.campaign._campaign import Campaign
 from evoforge.campaign._checks import check_unchanged
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._loop import Loop
 from evoforge.campaign._models import sent_by
 from evoforge.campaign._prepare import prepare
-from evoforge.campaign._state import point
-from evoforge.core import AddStatus, Candidate, Evaluation, Kind, Params, Status
+from evoforge.campaign._queries import telling
+from evoforge.core import AddStatus, Candidate, Kind, Params, Status
 from evoforge.emitters import MODEL_EMITTERS, Proposal, inherited_licence
 from evoforge.errors import ReplyError, UsageError
 from evoforge.prompts import Answer, Identity, Prompt, code_only, parse_reply, render, scrub_source
@@ -239,7 +238,7 @@ class Tickets:
 
     def _verdict(self, number: int, candidate: str) -> dict[str, Any]:
         rows = self._store.evaluations(campaign=self._name, candidate=candidate)
-        best = _telling([row.evaluation for row in rows])
+        best = telling([row.evaluation for row in rows])
         placement = _placement(self._store.placements(self._name), candidate)
         tried = any(row.evaluation.kind is Kind.CONFIRM for row in rows)
         own = best is not None and any(row.ticket == number for row in rows)
@@ -294,20 +293,6 @@ def _placement(rows: Sequence[PlacementRow], candidate: str) -> str | None:
     here = [row for row in later if row.ticket == last.ticket and row.placement.cell == last.placement.cell]
     demoted = str(last.placement.action) == "DEMOTED"
     return str(AddStatus.REJECTED) if here and not demoted else str(last.placement.action)
-
-
-def _telling(rows: Sequence[Evaluation]) -> Evaluation | None:
-    """The evaluation that says most of a candidate: of what no later one disproved the fastest, or what did.
-
-    A confirmation says more than a trial: the fastest of several trials was lucky, too.
-    """
-    failed = [row for row in rows if row.status in DISQUALIFYING]
-    wrong = {point(row.candidate, row.params) for row in failed}
-    right = [row for row in rows if row.status is Status.CORRECT and point(row.candidate, row.params) not in wrong]
-    for kind in (Kind.CONFIRM, Kind.TRIAL):
-        if timed := [row for row in right if row.kind is kind]:
-            return max(timed, key=lambda row: -5.0 if row.objective is None else row.objective)
-    return failed[-1] if failed else rows[-1] if rows else None
 
 
 def _asked(ticket: TicketRow, prompt: Prompt, number: int | None, expires: str | None) -> dict[str, Any]:
