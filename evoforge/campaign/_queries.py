@@ -229,7 +229,7 @@ def show(prefix: str, store_url: str) -> dict[str, Any]:
 
 
 def lineage(prefix: str, store_url: str) -> dict[str, Any]:
-    """A candidate and its ancestors: nodes with the cell and speed-up of what says most of them, edges from child to parent."""
+    """A candidate and its ancestors: nodes with what says most of each (cell, speed-up), edges from child to parent."""
     with open_store(store_url, create=False) as store:
         root = store.candidate(prefix)
         edges = store.lineage(root.id)
