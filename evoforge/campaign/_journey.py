@@ -89,8 +89,13 @@ class Journey:
         """The free verdict on a text that compiles to what another candidate compiled to."""
         digest = self.measurer.object_hash(proposal.candidate, params)
         twin = self.state.gate.object_twin(proposal.candidate, digest) if digest else None
-        if twin is None or proposal.candidate.space != self.state.candidates[twin.candidate].space:
-            return None  # other parameters make another template, whatever it is with these values
+        if twin is None:
+            return None
+        if (
+            proposal.candidate.genome is None
+            and proposal.candidate.space != self.state.candidates[twin.candidate].space
+        ):
+            return None  # whose constants became parameters is another template; the generator's declare what they can
         known = next(iter(self.state.trials.values()))
         evaluation = Evaluation(
             candidate=proposal.candidate.id,
