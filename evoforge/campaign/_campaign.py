@@ -52,6 +52,7 @@ class Campaign:
         self.config = CampaignConfig.model_validate(dict(row.config))
         self._replay = replay
         self._extend = replay_extend
+        self._notices: list[str] = []  # of the search, for its result
 
     @property
     def name(self) -> str:
@@ -104,8 +105,8 @@ class Campaign:
             CampaignLockedError: it is running.
             ConfigError: a budget that its models need more of.
         """
-        if self.config.budget.evals == budget.evals == 0:  # only prepared so far: now it shall search
-            budget = budget.model_copy(update={"evals": None})
+        if self.config.budget.evals == budget.evals == 0 and budget.minutes is not None:
+            budget = budget.model_copy(update={"evals": None})  # only prepared so far: now it shall search
         config = self.config.model_copy(update={"budget": budget})
         check_models(config)
         with self.store.lock_campaign(self.name):
@@ -156,7 +157,7 @@ class Campaign:
             setup = with_traces(setup, self.store, self.row, ground.space, narrator)
         self._keep(setup, reachable=cells)
         loop = self._loop(judge, target, setup, ground, narrator, clock, stack)
-        restore(loop, self.store, self.name)
+        cut_off = restore(loop, self.store, self.name)
         loop.journey.book = lambda: self.store.update_campaign(self.name, wall_s=self._wall_s(narrator))
         if self.config.budget.evals == 0:
             reason = "prepared"
@@ -164,9 +165,12 @@ class Campaign:
             reason = "at_bound"
             self._keep(setup := setup.with_notice(setup.nothing_to_gain), reachable=cells)
         else:
-            loop.take_up()
+            if cut_off is not None:
+                loop.take_up(*cut_off)
             reason = loop.run(self._seeds(ground, loop, setup.traces or ()))
             loop.journey.finish()
+        for text in self._notices:
+            self._keep(setup := setup.with_notice(text), reachable=cells)
         for workload, families in (judge.dropped_families if judge else {}).items():
             text = f"{workload}: not judged on inputs on which the task itself fails ({', '.join(families)})"
             narrator.tell("notice", text=text)
@@ -185,10 +189,15 @@ class Campaign:
             self.store.add_meta_prompt(self.name, prompt)
         # What a dollar and a second are worth: a budget of both is spent on both.
         usd_per_s = budget.usd / (60 * budget.minutes) if budget.usd and budget.minutes else _USD_PER_S
+
+        def keep(text: str) -> None:
+            self._notices.append(text)
+            narrator.tell("notice", text=text)
+
         if config.asking:
             desk = desk_of(
                 self.name, config, self.store, self._replay, self._extend, clock.until,
-                notice=lambda text: narrator.tell("notice", text=text),
+                notice=keep,
             )  # fmt: skip
         else:
             desk = None
@@ -208,6 +217,7 @@ class Campaign:
             seed=config.seed,
             trials=config.tuning.trials,
             lead=setup.lead,
+            notice=keep,
         )
         return Loop(
             journey=journey,

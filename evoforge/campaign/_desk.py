@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from evoforge.core import MetaPrompt, Outcome
+from evoforge.core import Call, MetaPrompt, Outcome
 from evoforge.emitters import Assignment, Proposal
 from evoforge.errors import BudgetSpentError, ModelRejectedError, ReplyError, UsageError
 from evoforge.llm import Client, ModelSpec, Reply, Request, Usage
@@ -15,6 +15,7 @@ from evoforge.prompts import Identity, Prompt, Send, parse_reply, render, scrub_
 
 __all__ = ["Answered", "Desk"]
 
+_SILENT = (Outcome.FAILED, Outcome.REJECTED)  # ends of a call that nobody answered
 _PATIENCE = 3  # rejections in a row after which a model that did answer is asked no more
 
 
@@ -53,8 +54,8 @@ class Desk:
         tokens: the most that a prompt may have.
         send: what may leave this machine.
         at_once: calls in flight.
-        asked: prompt hashes of this campaign's earlier calls, so that a question that is asked again is a
-            new one.
+        past: this campaign's earlier calls: a question that is asked again is a new one, and who answered once is no
+            unknown model.
         notice: is told in one sentence what a person should know.
 
     A model that has not answered yet and is rejected (a wrong key, an unknown name) ends it all. One that has is
@@ -63,7 +64,7 @@ class Desk:
 
     def __init__(
         self, client: Client, specs: Sequence[ModelSpec], *, tokens: int, send: Send, at_once: int,
-        asked: Iterable[str] = (), notice: Callable[[str], object] = lambda text: None,
+        past: Iterable[Call] = (), notice: Callable[[str], object] = lambda text: None,
     ) -> None:  # fmt: skip
         self._client = client
         self._specs = {spec.model: spec for spec in specs}
@@ -71,9 +72,13 @@ class Desk:
         self._send = send
         self._pool = ThreadPoolExecutor(at_once, "evoforge-model")
         self._out: list[_Out] = []
-        self._seen = set(asked)
         self._notice = notice
+        self._seen: set[str] = set()
         self._answered: set[str] = set()
+        for call in past:
+            self._seen.add(call.prompt_hash)
+            if call.outcome not in _SILENT:
+                self._answered.add(call.model)
         self._rejected: Counter[str] = Counter()  # in a row
         self.spent = ""
 
@@ -145,8 +150,7 @@ class Desk:
 
     def _judge(self, heard: Sequence[tuple[str, Reply | ModelRejectedError]]) -> None:
         """Counts rejections. A recorded one never ends anything: a replay goes on as its campaign did."""
-        silent = (Outcome.FAILED, Outcome.REJECTED)
-        self._answered |= {model for model, reply in heard if _reply(reply, model).outcome not in silent}
+        self._answered |= {model for model, reply in heard if _reply(reply, model).outcome not in _SILENT}
         for model, found in heard:
             if isinstance(found, ModelRejectedError) and model not in self._answered:
                 raise found

@@ -40,7 +40,8 @@ class Journey:
 
     `lead` maps eager and compiled to log2(side / baseline): what to add to an objective to get the
     speed-up over that side (None: that side was not timed). `breadth` is the share of the budget in which
-    nothing is tuned. `book` is called after every evaluation that was committed.
+    nothing is tuned. `book` is called after every evaluation that was committed, `notice` with a sentence that the
+    campaign's result shall hold.
     """
 
     campaign: str
@@ -54,6 +55,7 @@ class Journey:
     lead: Mapping[str, float | None]
     breadth: float = BREADTH
     book: Callable[[], object] = lambda: None
+    notice: Callable[[str], object] = lambda text: None
     report: Evaluation | None = None
     _placed: dict[Cell, AddStatus] = field(default_factory=dict)
     _exhausted: set[str] = field(default_factory=set)
@@ -322,13 +324,13 @@ class Journey:
             if not failed:
                 untimed += 1
                 if untimed == _REPORTS:
-                    self.narrator.tell(
-                        "notice",
-                        text=f"the best kernel could not be measured once more ({evaluation.status}: "
-                        f"{evaluation.reason}); its speed-up is what the search found",
+                    self.notice(
+                        f"the best kernel could not be measured once more ({evaluation.status}: {evaluation.reason}); "
+                        "its speed-up is what the search found"
                     )
                     return
                 continue
+            untimed = 0
             self.state.note(evaluation)
             self.state.settle()
 

@@ -21,7 +21,7 @@ from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import BREADTH, CLOSE, WINNERS, Journey
 from evoforge.campaign._setup import NEAR_BOUND
 from evoforge.campaign._state import State, point
-from evoforge.core import AddStatus, Call, Candidate, Cell, Evaluation, MetaPrompt, Status
+from evoforge.core import AddStatus, Call, Cell, Evaluation, Kind, MetaPrompt, Status
 from evoforge.emitters import (
     Arm,
     Assignment,
@@ -292,21 +292,15 @@ class Loop:
             self._learn(self.journey.travel(ticket, proposal))
             self._evolve()
         elif self.state.tickets.get(candidate.id) == ticket:
-            self._confirm_cut_off(ticket, candidate)
+            rows = self.state.tried(candidate.id)
+            if not any(self.state.confirmations.get(point(row.candidate, row.params)) for row in rows):
+                self.journey.confirm(ticket, candidate, rows)
             return None
         return twin
 
-    def take_up(self) -> None:
-        """Confirms what was tried last where its process ended between its trials and that (resume)."""
-        last = next(reversed(self.state.trials.values()), None)
-        if last is not None:
-            self._confirm_cut_off(self.state.tickets[last.candidate], self.state.candidates[last.candidate])
-
-    def _confirm_cut_off(self, ticket: int, candidate: Candidate) -> None:
-        rows = self.state.tried(candidate.id)
-        new = [row for row in rows if not self.state.confirmations.get(point(row.candidate, row.params))]
-        if rows and rows[-1] in new:  # else it was confirmed after its last trial
-            self.journey.confirm(ticket, candidate, new)
+    def take_up(self, ticket: int, rows: Sequence[Evaluation]) -> None:
+        """Confirms the trials of one candidate after which a process ended (resume)."""
+        self.journey.confirm(ticket, self.state.candidates[rows[-1].candidate], list(rows))
 
     def _waste(self, ticket: int, arm: Arm, usd: float, reason: str) -> None:
         note = Note(ticket, arm.emitter, "no kernel", reason=reason)
@@ -389,5 +383,6 @@ class Loop:
         """Notes stored rows that came of no proposal: later tuning, doubts, benches (resume)."""
         for row in rows:
             self.state.note(row)
-            self.journey.clock.note(row)
+            if row.kind is not Kind.BENCH:  # measuring again is no part of the search
+                self.journey.clock.note(row)
             self.state.settle()

@@ -108,7 +108,7 @@ def desk_of(
     metered = Metered(client, specs, ledger, lambda call: store.record_call(name, call))
     return Desk(
         metered, specs, tokens=config.meta_prompts.tokens, send=sent_by(config), at_once=config.workers,
-        asked=[call.prompt_hash for call in past], notice=notice,
+        past=past, notice=notice,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from evoforge.archives import DISQUALIFYING, Archive, fold_confirmations
 from evoforge.archives.descriptor import Descriptor
-from evoforge.campaign._state import point
+from evoforge.campaign._state import Point, point
 from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, Status
 from evoforge.storage import CampaignRow, ProposalRow, Store, open_store
 
@@ -247,8 +247,12 @@ def telling(rows: Sequence[Evaluation]) -> Evaluation | None:
     A confirmation says more than a trial: the fastest of several trials was lucky, too.
     """
     failed = [row for row in rows if row.status in DISQUALIFYING]
-    wrong = {point(row.candidate, row.params) for row in failed}
-    right = [row for row in rows if row.status is Status.CORRECT and point(row.candidate, row.params) not in wrong]
+
+    def at(row: Evaluation) -> tuple[Point, str, str]:
+        return point(row.candidate, row.params), row.task, row.target
+
+    wrong = {at(row) for row in failed}
+    right = [row for row in rows if row.status is Status.CORRECT and at(row) not in wrong]
     for kind in (Kind.CONFIRM, Kind.TRIAL):
         if timed := [row for row in right if row.kind is kind]:
             return max(timed, key=lambda row: -5.0 if row.objective is None else row.objective)

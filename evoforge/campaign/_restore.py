@@ -14,17 +14,23 @@ from evoforge.storage import EvaluationRow, Store
 __all__ = ["restore"]
 
 
-def restore(loop: Loop, store: Store, campaign: str) -> None:
+def restore(loop: Loop, store: Store, campaign: str) -> tuple[int, list[Evaluation]] | None:
     """Tells a new `loop` everything that is known of its campaign, in the order in which it happened.
 
     A ticket's outcome is what came of its proposal at once; what its candidate was measured for later (tuning,
     duels, doubts) taught nobody then, and does not now.
+
+    Returns:
+        ticket and trials after which nothing more is stored: they may have been cut off before a confirmation.
     """
     candidates = {candidate.id: candidate for candidate in store.candidates(campaign)}
     proposals = {stored.ticket: stored for stored in store.proposals(campaign)}
     calls: dict[int | None, list[Call]] = defaultdict(list)
     for paid in store.calls(campaign):
         calls[paid.call.ticket].append(paid.call)
+    ticket: int | None = None
+    rows: list[Evaluation] = []
+    judged = max((stored.ticket for stored in proposals.values() if stored.model is not None), default=-1)
     for ticket, rows in _stretches(store.evaluations(campaign=campaign)):
         stored = proposals.pop(ticket, None) if ticket is not None else None
         if stored is None:
@@ -46,12 +52,14 @@ def restore(loop: Loop, store: Store, campaign: str) -> None:
         )
         loop.replay(stored.ticket, proposal, rows)
     last = max((ticket for ticket in (store.last_ticket(campaign), *calls) if ticket is not None), default=-1)
-    for ticket, unused in calls.items():
-        # What came in after the last round was judged by nobody: that is no fault of who wrote it.
-        if ticket is not None and (unused[-1].outcome is not Outcome.OK or ticket <= last - loop.workers):
-            loop.forfeit(ticket, unused[-1])
+    for asked, unused in calls.items():
+        # A readable reply that came after the last judged one was perhaps never looked at: no fault of who wrote it.
+        readable = unused[-1].outcome in (Outcome.OK, Outcome.TRUNCATED)
+        if asked is not None and not (readable and asked > judged):
+            loop.forfeit(asked, unused[-1])
     loop.evolution.caught_up(loop.pool)
     loop.next_ticket = last + 1
+    return (ticket, rows) if ticket is not None and rows[-1].kind is Kind.TRIAL else None
 
 
 def _stretches(rows: Iterable[EvaluationRow]) -> Iterator[tuple[int | None, list[Evaluation]]]:

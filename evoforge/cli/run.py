@@ -95,8 +95,10 @@ def run(
     from evoforge.campaign import Campaign, check
 
     _check_folder(store)
-    for config in configs if len(configs) > 1 else ():  # a mistake in the last one is told before the first one runs
-        check(config, asks=replay is None or replay_extend)
+    if len(configs) > 1:  # a mistake in the last one is told before the first one runs
+        for config in configs:
+            check(config, asks=replay is None or replay_extend)
+        _check_names([config.name for config in configs if config.name], store)
     makers = [
         lambda config=config: Campaign.create(config, store, replay=replay, replay_extend=replay_extend)
         for config in configs
@@ -199,6 +201,21 @@ def _check_folder(store: str) -> None:
             f"expected a folder for the store that can be written, {folder.resolve()} cannot be made "
             f"({error.strerror}); run in another folder or give --store sqlite:///PATH"
         ) from error
+
+
+def _check_names(names: Sequence[str], store: str) -> None:
+    from evoforge.campaign import campaigns
+    from evoforge.errors import NotFoundError
+
+    try:
+        taken = {row["campaign"] for row in campaigns(store)}
+    except NotFoundError:  # no store yet
+        return
+    if known := [name for name in names if name in taken]:
+        raise UsageError(
+            f"campaigns named {', '.join(known)} exist; `evoforge resume NAME` goes on with one, "
+            "or set another 'name' in the file"
+        )
 
 
 def _print_plan(configs: list[CampaignConfig], store: str, as_json: bool) -> int:

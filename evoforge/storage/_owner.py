@@ -24,7 +24,7 @@ class Owner:
     """
 
     pid: int
-    started: str
+    started: str | float
     token: str
 
     @classmethod
@@ -43,11 +43,18 @@ class Owner:
 
     @property
     def alive(self) -> bool:
-        """Whether the process still runs; a zombie does not."""
+        """Whether the process still runs; a zombie does not. One that may not be looked at is taken to run."""
         try:
-            return _started(self.pid) == self.started and psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE
-        except (OSError, psutil.NoSuchProcess):
+            process = psutil.Process(self.pid)
+            if isinstance(self.started, float):  # an older version wrote seconds since the epoch
+                same = abs(process.create_time() - self.started) < 2.0
+            else:
+                same = _started(self.pid) == self.started
+            return same and process.status() != psutil.STATUS_ZOMBIE
+        except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
             return False
+        except (PermissionError, psutil.AccessDenied):
+            return True
 
     def to_text(self) -> str:
         return json.dumps([self.pid, self.started, self.token])
@@ -59,6 +66,9 @@ class Owner:
 
 def _started(pid: int) -> str:
     """Boot and start time of a process: field 22 of its stat file, whose second one may hold spaces and brackets."""
-    boot = (_PROC / "sys" / "kernel" / "random" / "boot_id").read_text().strip()
+    try:
+        boot = (_PROC / "sys" / "kernel" / "random" / "boot_id").read_text().strip()
+    except OSError:  # hidden in some containers
+        boot = ""
     fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     return f"{boot} {fields[19]}"

@@ -87,6 +87,8 @@ class SqlStore(SqlCalls, Store):
         setup: Mapping[str, Any] | None = None,
     ) -> CampaignRow:
         with self._writes() as connection:
+            if connection.dialect.name == "postgresql":  # one at a time, so that no two choose the same name
+                connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('evoforge campaigns'))"))
             name = _names.new_name(name, task.name, _statements.campaign_names(connection))
             given = CampaignSetup(name, task, target, language, seed, config, descriptor, reachable, setup or {})
             _statements.insert_once(connection, _T["tasks"], _records.task_to_row(task))

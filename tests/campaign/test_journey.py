@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from evoforge.campaign._budget import Clock
-from evoforge.campaign._events import Event, Narrator
+from evoforge.campaign._events import Narrator
 from evoforge.campaign._journey import Journey
 from evoforge.campaign._state import State
 from evoforge.core import Block, Candidate, Evaluation, Kind, Status, WorkloadTiming
@@ -151,11 +151,6 @@ def test_a_kernel_whose_constants_became_parameters_is_no_duplicate_of_itself() 
 def test_a_last_measurement_that_cannot_be_timed_is_made_again_and_told(bad: int, told: int) -> None:
     notices: list[str] = []
 
-    class Told:
-        def on_event(self, event: Event) -> None:
-            if event.kind == "notice":
-                notices.append(event.data["text"])
-
     class Suspect(Compiler):
         left = bad
 
@@ -167,8 +162,9 @@ def test_a_last_measurement_that_cannot_be_timed_is_made_again_and_told(bad: int
             return super().confirm(candidate, params, both=both, blocks=blocks)
 
     journey = Journey(
-        "c", cast(Store, Forgetful()), State(None), cast(Any, Suspect()), Narrator(Told()), Clock(None, None), 0, 0, {}
-    )
+        "c", cast(Store, Forgetful()), State(None), cast(Any, Suspect()), Narrator(None), Clock(None, None), 0, 0, {},
+        notice=notices.append,
+    )  # fmt: skip
     journey.travel(0, Proposal(Candidate("cpp", "int it;"), operator="sample", emitter="sample"))
     journey.finish()
     assert (journey.report is None, len(notices)) == (bool(told), told)

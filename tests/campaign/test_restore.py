@@ -55,7 +55,7 @@ class Machine:
         return self._measured(candidate, params, Kind.CONFIRM)
 
     def _measured(self, candidate: Candidate, params: Mapping[str, int], kind: Kind) -> Evaluation:
-        at: tuple[float, Cell] = (0.98, THERE) if params["T"] == 2 else (1.0, HERE if candidate is OLD else THERE)
+        at: tuple[float, Cell] = (0.98, THERE) if params["T"] == 2 else (1.0, HERE if candidate.id == OLD.id else THERE)
         blocks = tuple(Block(process, 1.0, eager_ms=2.0 ** (at[0] + 0.05 * (process - 2))) for process in range(5))
         return Evaluation(
             candidate.id, params, TASK.id, TARGET.id, Status.CORRECT, kind,
@@ -119,13 +119,37 @@ def test_what_an_old_ticket_did_to_a_younger_elite_comes_after_it(
     assert again.next_ticket == 51
 
 
+def test_only_trials_that_nothing_followed_may_have_been_cut_off(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both of YOUNG's points lie in one cell; the faster is confirmed, the other need not be: not on resume either."""
+    loop = search(store)
+    loop.journey.breadth = 0.0
+    proposal = Proposal(YOUNG, "sample", "sample", params_hint={"T": 1})
+    loop._learn(loop.journey.travel(0, proposal))
+    assert len(loop.state.trials) == 2 and len(loop.state.confirmations) == 1
+    assert restore(search(store), store, "c") is None
+    other = search(store)
+    monkeypatch.setattr(other.journey, "confirm", lambda *_: None)  # the process ends there
+    restore(other, store, "c")
+    other._learn(other.journey.travel(1, Proposal(OLD, "sample", "sample", params_hint={"T": 1})))
+    again = search(store)
+    cut_off = restore(again, store, "c")
+    assert cut_off is not None and cut_off[0] == 1
+    assert {row.candidate for row in cut_off[1]} == {OLD.id} and len(cut_off[1]) == 1
+    again.take_up(*cut_off)
+    assert again.state.archive.get(HERE) is not None
+
+
 def test_a_reply_that_nobody_judged_is_not_held_against_its_model(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for ticket, outcome in ((0, Outcome.OK), (6, Outcome.OK), (7, Outcome.TRUNCATED)):
+    """The reply to ticket 3 was judged; the one to 0 was useless, those to 6 and 8 came when the process ended."""
+    ends = {0: Outcome.OK, 3: Outcome.OK, 6: Outcome.OK, 7: Outcome.FAILED, 8: Outcome.TRUNCATED}
+    for ticket, outcome in ends.items():
         store.record_call("c", a_call(str(ticket), ticket=ticket, purpose="improve", outcome=outcome))
+    answer = Candidate("cpp", HEADER + "answer", model="m")
+    store.record_outcome("c", 3, answer, [Machine().trial(answer, {"T": 1}, None)], emitter="improve")
     loop = search(store)
     wasted: list[int] = []
     monkeypatch.setattr(loop.bandit, "waste", lambda ticket, arm, usd: wasted.append(ticket))
     restore(loop, store, "c")
-    assert wasted == [0, 7] and loop.next_ticket == 8
+    assert wasted == [0, 7] and loop.next_ticket == 9

@@ -109,6 +109,11 @@ def test_a_task_that_cannot_be_searched_does_not_keep_the_next_one_waiting(cli: 
     assert done.status == 2 and "aten.sort" in done.err
     assert refused["error"]["type"] == "UnsupportedError" and refused["campaign"] == "sorts-1"
     assert found["evaluations"] == 1 and found["best"] is not None
+    named = experiment(folder, tasks=["sorts.py", "add_one.py"], name="grid", budget={"evals": 1})
+    store = f"sqlite:///{folder}/e.db"
+    assert cli("run", named, "--store", store, "--json").json["campaigns"][1]["campaign"] == "grid-add_one"
+    again = cli("run", named, "--store", store)
+    assert again.status == 2 and "grid-add_one" in again.err and "evoforge resume" in again.err
 
 
 def test_a_name_that_exists_is_refused(cli: Cli, task_file: Path, store_url: str) -> None:
@@ -203,6 +208,7 @@ def test_a_campaign_is_given_other_limits(cli: Cli, task_file: Path) -> None:
     assert cli("run", task_file, "--name", "mine", "--evals", 0, "--store", store, "--json").json["evaluations"] == 0
     wrong = cli("resume", "mine", "--minutes", -1, "--store", store)
     assert wrong.status == 2 and "--minutes" in wrong.err
+    assert cli("resume", "mine", "--tokens", 9, "--store", store, "--json").json["evaluations"] == 0, "prepared still"
     first = cli("resume", "mine", "--evals", 1, "--store", store, "--json").json
     assert (first["evaluations"], first["stop_reason"]) == (1, "evals")
     assert cli("resume", "mine", "--store", store, "--json").json["evaluations"] == 1

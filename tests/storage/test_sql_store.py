@@ -113,6 +113,17 @@ def test_a_lock_holds_across_processes_and_dies_with_its_owner(sqlite_store: Sto
         assert mine.pid == os.getpid()
 
 
+def test_an_owner_that_an_older_version_wrote_still_holds(sqlite_store: Store) -> None:
+    import psutil
+
+    make_campaign(sqlite_store)
+    older = Owner(os.getpid(), psutil.Process().create_time(), "token")
+    context = sqlite_store.lock_campaign("c", Owner.from_text(older.to_text()))
+    context.__enter__()
+    with pytest.raises(CampaignLockedError), sqlite_store.lock_campaign("c"):
+        raise AssertionError("locked twice")
+
+
 def test_a_reused_process_number_is_not_the_owner(sqlite_store: Store) -> None:
     make_campaign(sqlite_store)
     earlier = Owner(os.getpid(), Owner.of(1).started, "token")
