@@ -30,6 +30,7 @@ BREADTH = 0.5  # share of the budget for drawing the map, before the best of it 
 _NEAR = 0.2  # log2 1.15: what new kernels have to be within of the best to be tuned at once
 _TUNE_SLICE = 2  # trials of one candidate in a row: what it is worth is looked at again in between
 _TUNE_AHEAD = 2  # points of one candidate that are built side by side
+_POINTS = 1024  # combinations of a declared space up to which the one most unlike the first is looked for
 _REPORTS = 2  # attempts at the last measurement
 _MAX_CONFIRMATIONS = 3  # per point, when intervals of challenger and incumbent overlap
 
@@ -91,13 +92,8 @@ class Journey:
         """The free verdict on a text that compiles to what another candidate compiled to."""
         digest = self.measurer.object_hash(proposal.candidate, params)
         twin = self.state.gate.object_twin(proposal.candidate, digest) if digest else None
-        if twin is None:
+        if twin is None or self._another_template(proposal.candidate, params, digest, twin.candidate):
             return None
-        if (
-            proposal.candidate.genome is None
-            and proposal.candidate.space != self.state.candidates[twin.candidate].space
-        ):
-            return None  # whose constants became parameters is another template; the generator's declare what they can
         known = next(iter(self.state.trials.values()))
         evaluation = Evaluation(
             candidate=proposal.candidate.id,
@@ -109,6 +105,19 @@ class Journey:
         )
         self._file(ticket, proposal, evaluation, rows)
         return evaluation
+
+    def _another_template(self, candidate: Candidate, params: Params, digest: str | None, twin: str) -> bool:
+        """Whether a text's constants became parameters that do something: with other values it is another program.
+
+        The generator's kernels declare what they can from the start; two of them that meet are twins.
+        """
+        if candidate.genome is not None or candidate.space == self.state.candidates[twin].space:
+            return False
+        if candidate.space.product_size() > _POINTS:
+            return True
+        points = candidate.space.points()
+        farthest = max(points, key=lambda at: sum(at[name] != params[name] for name in at), default=dict(params))
+        return farthest != params and self.measurer.object_hash(candidate, farthest) != digest
 
     def _trial(
         self, ticket: int, proposal: Proposal, params: Params, prune_below: float | None, rows: list[Evaluation]

@@ -119,12 +119,12 @@ def test_who_wins_narrowly_is_measured_a_second_time(second: float | None, champ
 
 
 class Compiler:
-    """Whatever it is, with these values it is one program, and a right one."""
+    """Whatever it is, it is one program, and a right one, unless a tile is a parameter of another value than 8."""
 
     def build_ahead(self, jobs: Any) -> None: ...
 
     def object_hash(self, candidate: Candidate, params: Any) -> str:
-        return "the same"
+        return f"tile {params['T'] if '= T' in candidate.source else 8}"
 
     def trial(self, candidate: Candidate, params: Any, prune_below: float | None) -> Evaluation:
         return replace(measured(candidate, 0.5, Kind.TRIAL), params=params)
@@ -137,13 +137,14 @@ def test_a_kernel_whose_constants_became_parameters_is_no_duplicate_of_itself() 
     journey = Journey(
         "c", cast(Store, Forgetful()), State(None), cast(Any, Compiler()), Narrator(None), Clock(None, None), 0, 0, {}
     )
-    texts = ["int tile = 8;", "// evoforge: param T = 8 in {4, 8}\nint tile = T;", "int other_name = 8; // the same"]
+    header = "// evoforge: param T = 8 in {4, 8}\n"
+    texts = ["int tile = 8;", header + "int tile = T;", header + "int tile = 8;", "int other_name = 8; // the same"]
     outcomes = [
         journey.travel(ticket, Proposal(Candidate("cpp", text), operator="improve", emitter="improve"))
         for ticket, text in enumerate(texts)
     ]
     assert [outcome.statuses for outcome in outcomes] == [
-        (Status.CORRECT,), (Status.CORRECT,), (Status.DUPLICATE,),
+        (Status.CORRECT,), (Status.CORRECT,), (Status.DUPLICATE,), (Status.DUPLICATE,),
     ]  # fmt: skip
 
 
