@@ -58,6 +58,13 @@ class Clock:
         self.recorded_s += sum(evaluation.seconds.values())
         self.confirmed += evaluation.kind is Kind.CONFIRM
 
+    @property
+    def in_time(self) -> bool:
+        """Whether there is time for another confirmation of what is being confirmed; in a replay, whether there was."""
+        if self.confirms is not None:
+            return self.confirmed < self.confirms
+        return self.budget_s is None or self.replay or self.elapsed_s < self.budget_s
+
     def may_doubt(self, evaluations: int) -> bool:
         """Whether there is room to measure once more what is believed; in a replay, whether that was done.
 

@@ -211,7 +211,7 @@ class Journey:
         return False
 
     def confirm(self, ticket: int, candidate: Candidate, rows: list[Evaluation]) -> None:
-        """Confirms the candidate's best trial of every cell that it could enter."""
+        """Confirms the candidate's best trial of every cell that it could enter; once time is up, of one."""
         champions: dict[Cell, Evaluation] = {}
         for row in rows:
             if row.status is not Status.CORRECT or row.cell is None or (row.objective or 0.0) < WORTHLESS:
@@ -219,7 +219,10 @@ class Journey:
             held = champions.get(row.cell)
             if held is None or _height(row) > _height(held):
                 champions[row.cell] = row
+        began = len(rows)
         for cell, row in sorted(champions.items()):
+            if len(rows) > began and not self.clock.in_time:
+                break
             incumbent, best = self.state.archive.get(cell), self.state.archive.best()
             # Where the best kernels are, a challenger gets the benefit of the doubt and both are measured
             # until they can be told apart; elsewhere it must look better, and one confirmation decides, as
@@ -268,9 +271,12 @@ class Journey:
         self._confirm_once(ticket, challenger, rows)
         won = self.state.archive.get(cell)
         took = won is not None and point(won.candidate, won.params) == challenger
-        if most > 1 and took and held is not None and won is not None and won.lower < held.objective:
+        narrowly = took and held is not None and won is not None and won.lower < held.objective
+        if most > 1 and narrowly and self.clock.in_time:
             self._confirm_once(ticket, challenger, rows)
         for _ in range(most - 1):
+            if not self.clock.in_time:
+                break
             incumbent, claim = self.state.archive.get(cell), self.state.claims.get(challenger)
             if incumbent is None or claim is None:
                 break
@@ -281,7 +287,8 @@ class Journey:
             if not short:
                 break
             for at in short:
-                self._confirm_once(ticket, at, rows)
+                if self.clock.in_time:
+                    self._confirm_once(ticket, at, rows)
 
     def _confirm_once(self, ticket: int, at: Point, rows: list[Evaluation]) -> None:
         """One confirmation and what it does to the archive, in one transaction."""

@@ -32,3 +32,12 @@ def test_a_replay_of_what_ran_out_of_ideas_is_not_cut_off() -> None:
     clock = Clock(evals=None, budget_s=1.0, replay=True, ends_at=float("inf"), confirms=0)
     clock.note(row(Kind.TRIAL, seconds=5.0))
     assert clock.stop_reason(10**6) == ""
+
+
+def test_confirmations_go_on_while_there_is_time() -> None:
+    assert Clock(evals=3, budget_s=None).in_time and Clock(evals=None, budget_s=60.0).in_time
+    assert not Clock(evals=None, budget_s=60.0, spent_s=61.0).in_time
+    replay = Clock(evals=None, budget_s=1.0, spent_s=61.0, replay=True, confirms=1)
+    assert replay.in_time
+    replay.note(row(Kind.CONFIRM))
+    assert not replay.in_time

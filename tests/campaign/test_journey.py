@@ -118,6 +118,28 @@ def test_who_wins_narrowly_is_measured_a_second_time(second: float | None, champ
     assert machine.confirmed.count("// challenger") >= times
 
 
+def test_once_time_is_up_what_is_confirmed_is_confirmed_once() -> None:
+    candidate = Candidate("cpp", "// late")
+    machine = Machine({"// late": [0.5] * 9})
+    journey = Journey(
+        "c",
+        cast(Store, Forgetful()),
+        State(None),
+        cast(Any, machine),
+        Narrator(None),
+        Clock(None, 60.0, 61.0),
+        0,
+        0,
+        {},
+    )
+    journey.state.propose(0, Proposal(candidate, operator="sample", emitter="sample"))
+    trials = [replace(measured(candidate, 0.5, Kind.TRIAL), params={"T": at}, cell=(at, 0, 0)) for at in range(3)]
+    for trial in trials:
+        journey.state.note(trial)
+    journey.confirm(0, candidate, list(trials))
+    assert machine.confirmed == ["// late"]
+
+
 class Compiler:
     """Whatever it is, it is one program, and a right one, unless a tile is a parameter of another value than 8."""
 
