@@ -24,6 +24,7 @@ def bench(
 
     Beside eager and compiled, in new processes. Exits 1 if one of them is no longer correct.
     """
+    from evoforge.archives import DISQUALIFYING
     from evoforge.campaign import bench as measure
     from evoforge.cli._output import cell_text, emit, speedup_text, table
     from evoforge.cli._progress import Progress
@@ -33,9 +34,10 @@ def bench(
     with progress:
         progress.begin(name)
         found = measure(name, store, top=top, observer=progress)
-    noisy = (Status.TIMING_SUSPECT,)  # says something about the machine, not that the kernel is wrong
-    found_statuses = [Status(row["status"]) for row in found["rows"]]
-    status = 0 if all(one.correct or one in noisy for one in found_statuses) else 1
+    # TIMING_SUSPECT says something about the machine, not that the kernel is wrong.
+    holds = [one.correct or one is Status.TIMING_SUSPECT for row in found["rows"] if (one := Status(row["status"]))]
+    lost = any(Status(row["status"]) in DISQUALIFYING for row in found["rows"])
+    status = 0 if all(holds) and not lost else 1
     if as_json:
         emit(found)
         return status

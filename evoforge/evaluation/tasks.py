@@ -105,7 +105,7 @@ def apply_overrides(source: str, overrides: Mapping[str, Any]) -> str:
     for name in overrides:
         if name not in {known for known, _ in found}:
             raise UsageError(f"expected the name of a top-level constant, got {name!r}")
-    lines = [line.encode() for line in source.splitlines(keepends=True)]
+    lines = source.encode().splitlines(keepends=True)  # where Python's own lines end: bytes know no form feed
     # From the last to the first, so that earlier positions stay right.
     for name, node in sorted(found, key=lambda pair: pair[1].lineno, reverse=True):
         if name in overrides and node.value is not None:

@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ _BASELINES = {
     "eager": "eager PyTorch alone, which `torch.compile` may beat",
     "compiled": "`torch.compile` alone",
 }
+_OURS = frozenset(
+    ["__init__.py", "_runtime.py", "README.md", "manifest.json", "kernels", "include", "references", "__pycache__"]
+)  # what an export consists of
 _NOT_SHIPPED = "evoforge_trace.h"  # instruments kernels under judgement; no kernel includes it
 
 
@@ -115,7 +119,12 @@ def write_library(library: Library, folder: str | Path) -> Path:
             _fill(library, draft)
             if folder.exists():
                 folder.rename(Path(work) / "before")
-            draft.rename(folder)
+            try:
+                draft.rename(folder)
+            except OSError:
+                with suppress(OSError):  # the earlier export stays
+                    (Path(work) / "before").rename(folder)
+                raise
     except OSError as error:
         raise UsageError(
             f"cannot write the library to {folder}: {error.strerror}; give another folder with -o"
@@ -143,8 +152,10 @@ def _check_place(folder: Path) -> None:
         earlier = json.loads((folder / "manifest.json").read_text(encoding="utf-8")).get("format") == FORMAT
     except (OSError, ValueError, AttributeError):
         earlier = False
-    if not earlier:
-        raise UsageError(f"{folder} holds something else than an earlier export; give another folder with -o")
+    others = sorted(path.name for path in folder.iterdir() if path.name not in _OURS)
+    if not earlier or others:
+        found = f" ({', '.join(others[:3])})" if earlier else ""
+        raise UsageError(f"{folder} holds something else than an earlier export{found}; give another folder with -o")
 
 
 def _fill(library: Library, folder: Path) -> None:

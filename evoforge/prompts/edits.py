@@ -21,7 +21,7 @@ __all__ = ["MAX_EDITS", "Edit", "apply_edits", "find_edits", "is_marker", "rende
 
 MAX_EDITS = 64
 
-_SEARCH = re.compile(r"^[ \t]{0,12}<{5,9} ?SEARCH\b[ \t]*>?[ \t]*$")
+_SEARCH = re.compile(r"^[ \t]{0,12}<{5,9} ?SEARCH\b[ \t]*(?:>[ \t]*)?$")
 _MIDDLE = re.compile(r"^[ \t]{0,12}={5,9}[ \t]*$")
 _REPLACE = re.compile(r"^[ \t]{0,12}>{5,9} ?REPLACE\b[ \t]*$")
 
@@ -110,12 +110,17 @@ def render_edits(edits: Sequence[Edit]) -> str:
 def _trimmed(edit: Edit) -> tuple[list[str], list[str]]:
     """Both sides without the blank lines that both begin or end with, and none around SEARCH."""
     search, replace = list(edit.search), list(edit.replace)
-    for at in (0, -1):
-        while search and not search[at].strip():
-            search.pop(at)
-            if replace and not replace[at].strip():
-                replace.pop(at)
+    for _ in range(2):  # the beginning, then, turned round, the end
+        blank = _blanks(search)
+        del search[:blank], replace[: min(blank, _blanks(replace))]
+        search.reverse()
+        replace.reverse()
     return search, replace
+
+
+def _blanks(lines: Sequence[str]) -> int:
+    """How many blank lines there are before any other."""
+    return next((at for at, line in enumerate(lines) if line.strip()), len(lines))
 
 
 def _place(lines: Sequence[str], search: Sequence[str], number: int) -> tuple[int, int]:

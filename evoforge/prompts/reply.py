@@ -141,10 +141,10 @@ def _file(blocks: Sequence[_Block], language: str) -> _Block | None:
 
 def _bare(lines: Sequence[str], language: str) -> str:
     """A reply that is nothing but a kernel, a hypothesis above it aside."""
-    kept = list(lines)
-    while kept and (not kept[0].strip() or _HYPOTHESIS.match(kept[0][:4000])):
-        kept.pop(0)
-    text = "\n".join(kept)
+    first = next(
+        (at for at, line in enumerate(lines) if line.strip() and not _HYPOTHESIS.match(line[:4000])), len(lines)
+    )
+    text = "\n".join(lines[first:])
     start = _C_START if language in ("cpp", "cuda") else _PY_START
     if not start.match(text) or not _has_entry(text, language):
         raise ReplyError(f"expected a code block that defines {_entry_name(language)}, got prose")
@@ -168,7 +168,7 @@ _CODE = re.compile(
     re.S,
 )
 _PY_CODE = re.compile(
-    r'''\#[^\n]*|"""(?:\\.|(?!""").)*"""|\'\'\'(?:\\.|(?!\'\'\').)*\'\'\'|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'
+    r'''\#[^\n]*|"""(?:\\.|(?!""")[^\\])*"""|\'\'\'(?:\\.|(?!\'\'\')[^\\])*\'\'\'|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'
     |\w+|(?P<bracket>[][(){}])|(?P<broken>["'])''',
     re.S | re.X,
 )

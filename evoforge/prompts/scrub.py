@@ -25,7 +25,7 @@ _GENERIC = re.compile(
 # A path from the root of a file system, with at least two components; ~/…; a drive's. What stands before must not make
 # it a quotient, a part of a web address or of a relative path.
 _PATH = re.compile(
-    r"""(?:\bfile://)?(?<![\w.:/)\]}~-])(?:~[\w.-]*)?/(?:[\w.+@%~-]+/)+(?P<posix>[\w.+@%~-]*)
+    r"""(?:\bfile://)?(?:(?<![\w./)\]}~-])|(?<=-[ILB]))(?:~[\w.-]*)?/(?:[\w.+@%~-]+/)+(?P<posix>[\w.+@%~-]*)
     |(?<![\w.])~[\w.-]*/(?P<home>[\w.+@%-]*)
     |(?<!\w)[A-Za-z]:\\(?:[^\\\s"'<>|:*?]+\\)+(?P<drive>[^\\\s"'<>|:*?]*)""",
     re.X,
@@ -42,7 +42,7 @@ _C_QUOTED = re.compile(
     re.S | re.X,
 )
 _PY_QUOTED = re.compile(
-    r'''(?P<text>\#[^\n]*|"""(?:\\.|(?!""").)*(?:"""|\Z)|\'\'\'(?:\\.|(?!\'\'\').)*(?:\'\'\'|\Z)
+    r'''(?P<text>\#[^\n]*|"""(?:\\.|(?!""")[^\\])*(?:"""|\Z)|\'\'\'(?:\\.|(?!\'\'\')[^\\])*(?:\'\'\'|\Z)
     |"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)|\w+''',
     re.S | re.X,
 )
@@ -88,7 +88,7 @@ def scrub(text: str, who: Identity) -> str:
     text = clean(text)
     text = _FILE_URL.sub(lambda at: f"…/{at['name']}", text)
     for folder in who.folders:
-        text = re.sub(rf"(?<!\w){re.escape(folder)}(?![\w.-])", "…", text)
+        text = re.sub(rf"{re.escape(folder)}(?![\w.-])", "…", text)
     text = _PATH.sub(lambda at: f"…/{at['posix'] or at['home'] or at['drive'] or ''}", text)
     text = _MAIL.sub("…", text)
     for pattern, stand_in in who.names:

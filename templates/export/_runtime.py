@@ -26,6 +26,7 @@ _DTYPES = {
     "i8": (4, torch.int8), "u8": (5, torch.uint8), "i16": (6, torch.int16), "i32": (7, torch.int32),
     "i64": (8, torch.int64), "bool": (9, torch.bool),
 }  # fmt: skip
+_PLAIN = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.nn.Parameter))
 _ALIGN = 64
 _ASK_FOR_TILES = (158, 0x1023, 18)  # arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
 # How far the first call may be from the reference before the kernel is dropped: a check of this
@@ -94,8 +95,9 @@ class Kernel(torch.nn.Module):
         if workload is not None and workload not in names:
             raise ValueError(f"expected a workload of {', '.join(names)}, got {workload!r}")
         self._rows = [row for row in rows if workload in (None, row["name"])]
-        self._source = _reference_module(self._rows[0])
-        self.reference = _make_model(self._source)
+        with torch.inference_mode(False):  # weights that were made in it do not count their changes
+            self._source = _reference_module(self._rows[0])
+            self.reference = _make_model(self._source)
         self._plans = {}
         self._lock = threading.Lock()
         self.eval()
@@ -128,18 +130,23 @@ class Kernel(torch.nn.Module):
 
     def _choose(self, args, kwargs):
         """The plan for these inputs and their tensors."""
-        if torch.compiler.is_compiling():
-            raise _Unusable("torch.compile is tracing")
+        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+            raise _Unusable("torch is tracing")
         if kwargs:
             raise _Unusable("keyword arguments: pass inputs by position")
-        if self.reference.training:
-            raise _Unusable("the module is in training mode; call .eval()")
+        for module in self.reference.modules():
+            if module.training:
+                raise _Unusable("the module, or a part of it, is in training mode; call .eval()")
+            if "parametrizations" in module._modules:
+                raise _Unusable("a weight is parametrized")
         leaves = [leaf for leaf in pytree.tree_leaves(list(args)) if isinstance(leaf, torch.Tensor)]
         constants = self._constants()
         for tensor in (*leaves, *constants):
             _require_plain(tensor)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*leaves, *constants)):
             raise _Unusable("a gradient may be asked for; call under torch.no_grad()")
+        if getattr(torch.autograd.forward_ad, "_current_level", -1) >= 0:
+            raise _Unusable("a forward-mode gradient may be asked for")
         if torch.is_autocast_enabled("cpu"):
             raise _Unusable("autocast is on")
         return self._plan(self._match(leaves, constants), args, leaves, constants), leaves
@@ -163,6 +170,8 @@ class Kernel(torch.nn.Module):
             with self._lock:
                 plan = self._plans.get(name)
                 if plan is None:
+                    expected = row["arguments"] = row.get("arguments") or _expected_arguments(row)
+                    _require_same(expected, args)  # another call may be the right one
                     plan = self._plans[name] = self._make_plan(row, args, leaves, constants)
         if isinstance(plan, _Unusable):
             raise plan
@@ -172,8 +181,10 @@ class Kernel(torch.nn.Module):
     def _make_plan(self, row, args, leaves, constants):
         """Builds and tries the kernel; what goes wrong here is wrong for good, and is said once."""
         try:
-            plan = _Plan(self.entry, self._manifest, row, _expected_arguments(row))
-            _require_same(plan.arguments, args)
+            try:
+                plan = _Plan(self.entry, self._manifest, row, row["arguments"])
+            except OSError as error:  # no room, a folder that runs nothing, …
+                raise _Broken(f"the kernel cannot be built or loaded: {error}") from None
             plan.learn(self.reference(*args))
             plan.try_out(leaves, constants)
         except _Unusable as reason:
@@ -193,7 +204,12 @@ class _Plan:
     def __init__(self, entry, manifest, row, arguments):
         self.arguments = arguments
         self._specs = row["specs"]
-        self._library = ctypes.CDLL(str(_build(entry, manifest, row)))
+        library = _build(entry, manifest, row)
+        try:
+            self._library = ctypes.CDLL(str(library))
+        except OSError:  # cut off by a crash, perhaps: once more from the source
+            library.unlink(missing_ok=True)
+            self._library = ctypes.CDLL(str(_build(entry, manifest, row)))
         _ask_for_tiles()
         self._run = self._library.evo_run
         self._run.restype, self._run.argtypes = ctypes.c_int, [ctypes.POINTER(_Call)]
@@ -239,7 +255,10 @@ class _Plan:
     def run(self, leaves, constants):
         """The outputs. Raises _Unusable if the kernel declines; then nothing was written."""
         state = self._state()
-        outputs = [torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype) for spec in self._specs["outputs"]]
+        outputs = [
+            torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device="cpu")
+            for spec in self._specs["outputs"]
+        ]
         for structs, tensors in ((state.in_, leaves), (state.cst, constants), (state.out, outputs)):
             for struct, tensor in zip(structs, tensors, strict=True):
                 struct.data = _address(tensor)
@@ -262,10 +281,13 @@ class _Plan:
         if tracked and key == state.packed_key:
             return
         nbytes = max(self._packed_bytes(ctypes.byref(state.call)), 1)
-        state.packed = torch.empty(nbytes, dtype=torch.uint8)
+        state.packed_key = None
+        state.packed = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
         if self._prepare(ctypes.byref(state.call), state.packed.data_ptr()) != 0:
             raise _Unusable("the kernel could not prepare its weights")
         state.call.packed, state.packed_key = state.packed.data_ptr(), key
+        # While these live nothing else gets their addresses, so that a key cannot come back for other weights.
+        state.packed_from = [tensor.untyped_storage() for tensor in constants]
 
     def _state(self):
         if not hasattr(self._local, "state"):
@@ -285,17 +307,17 @@ class _State:
         self.call = _Call(1, *(len(rows) for _, rows in groups), 1, self.in_, self.cst, self.out, None, None, 0)
         self.in_, self.cst, self.out = (list(structs)[: len(rows)] for structs, rows in groups)
         self._keep = groups
-        self.workspace = self.packed = self.packed_key = None
+        self.workspace = self.packed = self.packed_key = self.packed_from = None
 
     def reserve(self, nbytes):
         if nbytes > self.call.ws_bytes or self.workspace is None:
-            self.workspace = torch.empty(max(nbytes, 1), dtype=torch.uint8)
+            self.workspace = torch.empty(max(nbytes, 1), dtype=torch.uint8, device="cpu")
             self.call.ws = self.workspace.data_ptr()
         self.call.ws_bytes = nbytes
 
 
 def _require_plain(tensor):
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+    if type(tensor) not in _PLAIN:
         raise _Unusable(f"a tensor of the class {type(tensor).__name__}")
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise _Unusable(f"a tensor on {tensor.device}, {tensor.layout}; the kernel is for dense tensors on the CPU")
@@ -447,12 +469,13 @@ def _loaded_openmp():
 
 
 def _cache():
-    """A folder of this user's alone; a temporary one where home cannot be written."""
+    """A folder that this user alone can write; a temporary one where there is none."""
     explicit, base = os.environ.get("EVOFORGE_KERNEL_CACHE"), os.environ.get("XDG_CACHE_HOME")
     try:
         folder = Path(explicit) if explicit else Path(base or Path.home() / ".cache", "evoforge-kernels")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_uid == os.geteuid() and os.access(folder, os.W_OK | os.X_OK):
+        found = folder.stat()
+        if found.st_uid == os.geteuid() and not found.st_mode & 0o022 and os.access(folder, os.W_OK | os.X_OK):
             return folder
     except (OSError, RuntimeError):  # an account without a home
         pass

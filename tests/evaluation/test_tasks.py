@@ -240,3 +240,9 @@ def test_the_shipped_tasks_are_tasks() -> None:
     for file in files:
         assert load_task(str(file)).workloads
     assert {"M", "N"} <= constants_of((files[0].parent / "add_rms_norm.py").read_text()).keys()
+
+
+@pytest.mark.parametrize("odd", ["\x0c", "\x0b", "\u2028"])
+def test_an_override_finds_its_constant_behind_odd_line_ends(odd: str) -> None:
+    source = f'"""head{odd}"""\nM = 4\nN = 5\n'
+    assert apply_overrides(source, {"N": 7}).endswith("M = 4\nN = (7)\n")

@@ -184,6 +184,71 @@ def test_the_reference_answers_where_the_kernel_may_not(package: Path) -> None:
             refused("training", x, r)
             k.eval()
             assert k.why_not(x, r) is None
+            part = k.reference.dropout = torch.nn.Dropout()
+            refused("training", x, r)
+            part.eval()
+            traced = torch.jit.trace(k, (x, r), strict=False, check_trace=False)
+            torch.testing.assert_close(traced(2 * x, r)["sum"], 2 * x + r)
+            import torch.autograd.forward_ad as forward
+            k.reference.weight.requires_grad_(False)
+        with forward.dual_level():
+            dual = forward.make_dual(x, torch.ones_like(x))
+            assert "forward-mode" in k.why_not(dual, r)
+            assert forward.unpack_dual(k(dual, r)["sum"]).tangent is not None
+        with torch.no_grad(), torch.device("meta"):  # where new tensors go is no matter of the inputs'
+            y = k(x, r)
+        torch.testing.assert_close(y["sum"], x + r)
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_new_weights_are_packed_even_where_they_lie_where_others_lay(package: Path) -> None:
+    done = use(
+        package,
+        """
+        import torch, fastnorm
+        k = fastnorm.load()
+        x, r = torch.randn(24, 40), torch.randn(24, 40)
+        with torch.no_grad():
+            for turn in range(1, 9):
+                fresh = {"reference.weight": torch.full((40,), float(turn))}
+                got = torch.func.functional_call(k, fresh, (x, r))
+                torch.testing.assert_close(got, torch.func.functional_call(k, fresh, (x, r)))
+                wanted = torch.func.functional_call(k.reference, {"weight": fresh["reference.weight"]}, (x, r))
+                torch.testing.assert_close(got, wanted)
+                del fresh, got, wanted
+            for turn in range(1, 9):
+                for value in (-1.0, float(turn)):
+                    k.reference.load_state_dict({"weight": torch.full((40,), value)}, assign=True)
+                torch.testing.assert_close(k(x, r), k.reference(x, r))
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_cannot_be_loaded_is_built_again_and_never_escapes(package: Path) -> None:
+    done = use(
+        package,
+        """
+        import os, pathlib, warnings, torch, fastnorm
+        os.environ["EVOFORGE_KERNEL_CACHE"] = cache = os.environ["EVOFORGE_KERNEL_CACHE"] + "-broken"
+        x, r = torch.randn(24, 40), torch.randn(24, 40)
+        with torch.no_grad():
+            assert fastnorm.load().why_not(x, r) is None
+            (built,) = pathlib.Path(cache).glob("*.so")
+            built.unlink()
+            built.write_bytes(b"")
+            assert fastnorm.load().why_not(x, r) is None, "cut off by a crash: built again"
+            from fastnorm import _runtime
+            def full(*_):
+                raise OSError(28, "No space left on device")
+            _runtime._build = full
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                k = fastnorm.load()
+                torch.testing.assert_close(k(x, r), k.reference(x, r), rtol=0, atol=0)
+                assert "No space left" in k.why_not(x, r) and len(caught) == 1
         """,
     )
     assert done.returncode == 0, done.stderr
@@ -312,4 +377,8 @@ def test_an_earlier_export_is_replaced(tmp_path: Path) -> None:
     write_library(library("1.0f", "2.0f"), tmp_path / "pack")
     write_library(library("1.0f"), tmp_path / "pack")
     assert len(list((tmp_path / "pack" / "kernels").iterdir())) == 1
+    (tmp_path / "pack" / "LICENSE").write_text("mine")
+    with pytest.raises(UsageError, match="LICENSE"):
+        write_library(library("1.0f"), tmp_path / "pack")
+    assert (tmp_path / "pack" / "LICENSE").read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir()] == ["pack"]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from evoforge.errors import ReplyError
 from evoforge.prompts import Edit, apply_edits, find_edits, render_edits
+from evoforge.prompts.edits import is_marker
 
 TEXT = "def run(a):\n    for i in a:\n        b = i\n        c = b\n    return a\n"
 lines = st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=12), max_size=4)
@@ -74,3 +75,10 @@ def test_a_search_that_matches_twice_is_refused_even_without_spaces() -> None:
     with pytest.raises(ReplyError, match="several"):
         apply_edits("  a\nb\n a\n", [edit("a", "c")])
     assert apply_edits("  a\nb\na\n", [edit("a", "c")]) == "  a\nb\nc\n", "an exact match outweighs a loose one"
+
+
+def test_a_hostile_mark_takes_no_longer_than_it_is_long() -> None:
+    """A million spaces: what backtracks over them would not come back today."""
+    assert not is_marker("<<<<<<< SEARCH" + " " * 1_000_000 + "x")
+    blank = ("",) * 300_000
+    assert apply_edits("a\nb", [Edit((*blank, "a", *blank), (*blank, "c", *blank))]) == "c\nb"

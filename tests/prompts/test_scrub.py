@@ -81,3 +81,12 @@ def test_one_line_is_one_bounded_line(text: str, limit: int) -> None:
 
 def test_this_process_can_be_told() -> None:
     assert Identity.here().cwd
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["g++ -I/srv/acme/turbine/include k.cpp", "-L/opt/acme/lib/x", "/usr/bin:/mnt/acme/secret", "C:/Users/acme/x/y"],
+)
+def test_paths_behind_options_and_colons_go_too(text: str) -> None:
+    assert "acme" not in scrub(text, Identity())
+    assert "acme" not in scrub(f"-I{text}", Identity(cwd="/srv/acme/turbine"))
