@@ -195,10 +195,7 @@ class Campaign:
             narrator.tell("notice", text=text)
 
         if config.asking:
-            desk = desk_of(
-                self.name, config, self.store, self._replay, self._extend, clock.until,
-                notice=keep,
-            )  # fmt: skip
+            desk = desk_of(self.name, config, self.store, self._replay, self._extend, clock.until, notice=keep)
         else:
             desk = None
         if desk is not None:

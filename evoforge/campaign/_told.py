@@ -27,9 +27,9 @@ def told_before(config: CampaignConfig, task: Task, target: Target) -> dict[str,
         nothing without models.
 
     Raises:
-        UsageError: as `check_models`.
+        UsageError: as `check_models`, but for keys: nobody is asked.
     """
-    check_models(config)
+    check_models(config, asks=False)
     if not config.models:
         return {}
     workloads = {workload.name: dict(workload.overrides) for workload in task.workloads}

@@ -35,9 +35,9 @@ def bench(
         progress.begin(name)
         found = measure(name, store, top=top, observer=progress)
     # TIMING_SUSPECT says something about the machine, not that the kernel is wrong.
-    holds = [one.correct or one is Status.TIMING_SUSPECT for row in found["rows"] if (one := Status(row["status"]))]
-    lost = any(Status(row["status"]) in DISQUALIFYING for row in found["rows"])
-    status = 0 if all(holds) and not lost else 1
+    ends = [Status(row["status"]) for row in found["rows"]]
+    hold = [(one.correct or one is Status.TIMING_SUSPECT) and one not in DISQUALIFYING for one in ends]
+    status = 0 if all(hold) else 1
     if as_json:
         emit(found)
         return status

@@ -50,7 +50,7 @@ def stored(url: str, campaign: str, kernel: Candidate, compiled_ms: float | None
     with open_store(url) as store:
         store.create_campaign(
             campaign, task=task, target=target, language="cpp", seed=0, config={"baseline": "eager"},
-            descriptor=Descriptor().to_json(), reachable=[(1, 1, 1)],
+            descriptor=Descriptor().to_json(),
             setup={
                 "baseline": {"default": "eager"}, "baseline_ms": {"default": {"eager": 4.0, "compiled": compiled_ms}},
             },

@@ -114,3 +114,14 @@ def test_json_is_one_object_even_when_numbers_are_missing(cli: Cli, store_url: s
     text = cli("show", PARENT.short_id, "--store", store_url, "--json").out
     assert "NaN" not in text and "Infinity" not in text
     json.loads(text, parse_constant=lambda name: pytest.fail(name))
+
+
+@pytest.mark.parametrize(
+    ("ends", "status"), [("CORRECT", 0), ("TIMING_SUSPECT", 0), ("QUARANTINED", 1), ("WRONG", 1), ("BUILD_ERROR", 1)]
+)
+def test_bench_exits_1_for_an_elite_that_no_longer_holds(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, ends: str, status: int
+) -> None:
+    rows = [{"status": "CORRECT"}, {"status": ends}]
+    monkeypatch.setattr("evoforge.campaign.bench", lambda *_, **__: {"campaign": "c", "rows": rows})
+    assert cli("bench", "c", "--json").status == status

@@ -213,3 +213,17 @@ def test_a_campaign_is_given_other_limits(cli: Cli, task_file: Path) -> None:
     assert (first["evaluations"], first["stop_reason"]) == (1, "evals")
     assert cli("resume", "mine", "--store", store, "--json").json["evaluations"] == 1
     assert cli("resume", "mine", "--evals", 2, "--store", store, "--json").json["evaluations"] == 2
+
+
+def test_a_plan_needs_no_key(cli: Cli, task_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--dry-run shows what would leave this machine, before anybody has a key."""
+    monkeypatch.delenv("A_KEY", raising=False)
+    model = {
+        "model": "openai/x", "api_base": "https://models.example/v1", "api_key_env": "A_KEY",
+        "usd_per_mtok_in": 1, "usd_per_mtok_out": 5,
+    }  # fmt: skip
+    path = experiment(task_file.parent, models=[model], budget={"usd": 1})
+    (plan,) = cli("run", path, "--dry-run", "--json").json["campaigns"]
+    assert "x + 1" in plan["told"]["system"] + plan["told"]["user"]
+    refused = cli("run", path, "--store", f"sqlite:///{task_file.parent}/e.db")
+    assert refused.status == 2 and "A_KEY" in refused.err
