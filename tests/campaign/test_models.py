@@ -265,6 +265,15 @@ def test_a_wrong_key_stops_at_once_and_is_not_written_down(
         assert not store.campaigns(), "nothing was paid or judged: once the key is mended the name is free"
 
 
+def test_of_equal_replies_in_one_round_one_is_judged(task: Path, tmp_path: Path) -> None:
+    recorder = Recorder()
+    with ModelServer(lambda body: good(kernel(8))) as server:
+        wanted = config(task, server, emitters=["invent"], budget={"usd": 5.0, "calls": 3})
+        result = Campaign.create(wanted, f"sqlite:///{tmp_path}/evoforge.db").run(recorder)
+    assert (result.evaluations, result.models["calls"]) == (1, 3)
+    assert sum("the same text" in event.data["text"] for event in recorder.kinds("useless")) == 2
+
+
 def test_a_model_that_is_rejected_later_is_given_up_and_the_others_go_on(task: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/evoforge.db"
     steps, recorder = itertools.count(8, 8), Recorder()

@@ -119,6 +119,22 @@ def test_what_an_old_ticket_did_to_a_younger_elite_comes_after_it(
     assert again.next_ticket == 51
 
 
+def test_tuning_right_after_its_own_proposal_is_no_part_of_its_outcome(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of another ticket lies between the two."""
+    loop = search(store)
+    live = told(loop, monkeypatch)
+    loop._learn(loop.journey.travel(0, Proposal(OLD, "sample", "sample", params_hint={"T": 1})))
+    loop.journey.breadth = 0.0
+    assert loop.journey.deepen() and len(loop.state.trials) == 2
+    again = search(store)
+    heard = told(again, monkeypatch)
+    restore(again, store, "c")
+    assert view(again) == view(loop)
+    assert [(o.gain, o.cost_s, o.statuses) for o in heard] == [(o.gain, o.cost_s, o.statuses) for o in live]
+
+
 def test_only_trials_that_nothing_followed_may_have_been_cut_off(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both of YOUNG's points lie in one cell; the faster is confirmed, the other need not be: not on resume either."""
     loop = search(store)
