@@ -123,7 +123,7 @@ class Campaign:
             return self._run_locked(Narrator(observer))
         except (UsageError, UnsupportedError, MissingToolError):
             paid = any(row.call.usd for row in self.store.calls(self.name))
-            if self._new and not paid and self.store.last_ticket(self.name) is None:
+            if self._new and not paid and not self.store.proposals(self.name):
                 self.store.delete_campaign(self.name)
             raise
 
@@ -157,7 +157,7 @@ class Campaign:
             setup = with_traces(setup, self.store, self.row, ground.space, narrator)
         self._keep(setup, reachable=cells)
         loop = self._loop(judge, target, setup, ground, narrator, clock, stack)
-        cut_off = restore(loop, self.store, self.name)
+        left = restore(loop, self.store, self.name)
         loop.journey.book = lambda: self.store.update_campaign(self.name, wall_s=self._wall_s(narrator))
         if self.config.budget.evals == 0:
             reason = "prepared"
@@ -165,9 +165,9 @@ class Campaign:
             reason = "at_bound"
             self._keep(setup := setup.with_notice(setup.nothing_to_gain), reachable=cells)
         else:
-            if cut_off is not None:
-                loop.take_up(*cut_off)
-            reason = loop.run(self._seeds(ground, loop, setup.traces or ()))
+            if left.unconfirmed is not None:
+                loop.take_up(*left.unconfirmed)
+            reason = loop.run(self._seeds(ground, loop, setup.traces or ()), left.answers)
             loop.journey.finish()
         for text in self._notices:
             self._keep(setup := setup.with_notice(text), reachable=cells)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from evoforge.campaign._asked import read_reply
 from evoforge.core import Call, MetaPrompt, Outcome
 from evoforge.emitters import Assignment, Proposal
 from evoforge.errors import BudgetSpentError, ModelRejectedError, ReplyError, UsageError
 from evoforge.llm import Client, ModelSpec, Reply, Request, Usage
-from evoforge.prompts import Identity, Prompt, Send, parse_reply, render, scrub_source
+from evoforge.prompts import Prompt, Send, render
 
 __all__ = ["Answered", "Desk"]
 
@@ -21,13 +22,13 @@ _PATIENCE = 3  # rejections in a row after which a model that did answer is aske
 
 @dataclass(frozen=True)
 class Answered:
-    """What became of an assignment: a proposal, or the `reason` why there is none. `usd` was paid either way.
+    """What became of a question: a proposal, or the `reason` why there is none. `usd` was paid either way.
 
     Both are empty where nobody was asked, because the budget is spent.
     """
 
     ticket: int
-    assignment: Assignment
+    emitter: str
     meta_prompt: str
     model: str
     proposal: Proposal | None
@@ -56,6 +57,7 @@ class Desk:
         at_once: calls in flight.
         past: this campaign's earlier calls: a question that is asked again is a new one, and who answered once is no
             unknown model.
+        asked: keeps what is needed to judge the reply, should this process be gone by then.
         notice: is told in one sentence what a person should know.
 
     A model that has not answered yet and is rejected (a wrong key, an unknown name) ends it all. One that has is
@@ -64,7 +66,8 @@ class Desk:
 
     def __init__(
         self, client: Client, specs: Sequence[ModelSpec], *, tokens: int, send: Send, at_once: int,
-        past: Iterable[Call] = (), notice: Callable[[str], object] = lambda text: None,
+        past: Iterable[Call] = (), asked: Callable[[int, Assignment, str, Prompt], object] = lambda *_: None,
+        notice: Callable[[str], object] = lambda text: None,
     ) -> None:  # fmt: skip
         self._client = client
         self._specs = {spec.model: spec for spec in specs}
@@ -72,6 +75,7 @@ class Desk:
         self._send = send
         self._pool = ThreadPoolExecutor(at_once, "evoforge-model")
         self._out: list[_Out] = []
+        self._asked = asked
         self._notice = notice
         self._seen: set[str] = set()
         self._answered: set[str] = set()
@@ -103,6 +107,7 @@ class Desk:
         """Asks; the answer comes with `collect`."""
         prompt = render(assignment.brief, meta_prompt, tokens=self._tokens, send=self._send)
         request = self._request(model, prompt.system, prompt.user, assignment.emitter, ticket, meta_prompt.ref)
+        self._asked(ticket, assignment, meta_prompt.ref, prompt)
         future = self._pool.submit(self._client.complete, request)
         self._out.append(_Out(ticket, assignment, meta_prompt.ref, model, prompt, future))
 
@@ -174,13 +179,8 @@ class Desk:
         reply = _reply(found, out.model)
         if reply.outcome not in (Outcome.OK, Outcome.TRUNCATED):
             return _answered(out, None, f"{reply.outcome}: {reply.reason}", reply.usd)
-        parents, language, here = out.assignment.parents, out.assignment.brief.task.language, Identity.here()
         try:
-            answer = parse_reply(
-                reply.text,
-                language=language,
-                parent=scrub_source(parents[0].source, language, here) if parents else None,
-            )
+            answer = read_reply(reply.text, out.assignment.brief.task.language, out.assignment.parents)
             proposal = out.assignment.proposal(
                 answer, meta_prompt=out.meta_prompt, model=out.model, exemplars=out.prompt.exemplars, usd=reply.usd
             )
@@ -200,4 +200,4 @@ def _reply(found: Reply | ModelRejectedError, model: str) -> Reply:
 
 
 def _answered(out: _Out, proposal: Proposal | None, reason: str, usd: float) -> Answered:
-    return Answered(out.ticket, out.assignment, out.meta_prompt, out.model, proposal, reason, usd)
+    return Answered(out.ticket, out.assignment.emitter, out.meta_prompt, out.model, proposal, reason, usd)

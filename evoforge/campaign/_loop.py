@@ -83,8 +83,11 @@ class Loop:
         """Everything the search has learned."""
         return self.journey.state
 
-    def run(self, seeds: Sequence[Proposal]) -> str:
-        """Judges the seeds, then searches until something says stop; returns that reason."""
+    def run(self, seeds: Sequence[Proposal], answers: Sequence[Answered] = ()) -> str:
+        """Judges seeds and `answers`, then searches until something says stop; returns that reason.
+
+        `answers` were paid for by a process that ended before it judged them.
+        """
         unknown: dict[str, Proposal] = {}
         for seed in seeds:
             if seed.candidate.id not in self.state.candidates:
@@ -94,6 +97,7 @@ class Loop:
             if reason := self.journey.clock.stop_reason(self.state.spent):
                 return reason
             self._round([(self._ticket(), seed) for seed in fresh[start : start + self.workers]])
+        self._round(self._answers(answers))
         while not (reason := self.journey.clock.stop_reason(self.state.spent)):
             if self._near_bound():
                 return _NEAR_BOUND
@@ -246,7 +250,7 @@ class Loop:
 
     def _answer(self, answered: Answered, others: NoveltyGate) -> tuple[int, Proposal] | None:
         """A model's proposal; a useless reply, or a text that is known, costs and teaches all the same."""
-        arm = Arm(answered.assignment.emitter, answered.meta_prompt, answered.model)
+        arm = Arm(answered.emitter, answered.meta_prompt, answered.model)
         reason = answered.reason
         if answered.proposal is None and not reason:
             self.bandit.forget(answered.ticket)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from evoforge.campaign._asked import asked_of
 from evoforge.campaign._desk import Desk
 from evoforge.config import CampaignConfig
 from evoforge.emitters import MODEL_EMITTERS
@@ -108,7 +109,7 @@ def desk_of(
     metered = Metered(client, specs, ledger, lambda call: store.record_call(name, call))
     return Desk(
         metered, specs, tokens=config.meta_prompts.tokens, send=sent_by(config), at_once=config.workers,
-        past=past, notice=notice,
+        past=past, asked=lambda *question: store.issue_ticket(name, asked_of(name, *question)), notice=notice,
     )  # fmt: skip
 
 

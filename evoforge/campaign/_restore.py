@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from evoforge.campaign._asked import answered_by, proposed_for, read_reply
+from evoforge.campaign._desk import Answered
 from evoforge.campaign._loop import Loop
-from evoforge.core import Call, Evaluation, Kind, Outcome
+from evoforge.core import Call, Candidate, Evaluation, Kind, Outcome
 from evoforge.emitters import Proposal
-from evoforge.storage import EvaluationRow, Store
+from evoforge.errors import ReplyError, UsageError
+from evoforge.storage import EvaluationRow, Store, TicketRow
 
-__all__ = ["restore"]
+__all__ = ["Left", "restore"]
 
 
-def restore(loop: Loop, store: Store, campaign: str) -> tuple[int, list[Evaluation]] | None:
+@dataclass(frozen=True)
+class Left:
+    """What the process before left undone.
+
+    `unconfirmed` is a ticket with trials after which nothing more is stored: they may have been cut off before a
+    confirmation. `answers` are kernels of models that were paid and never judged.
+    """
+
+    unconfirmed: tuple[int, list[Evaluation]] | None
+    answers: list[Answered]
+
+
+def restore(loop: Loop, store: Store, campaign: str) -> Left:
     """Tells a new `loop` everything that is known of its campaign, in the order in which it happened.
 
     A ticket's outcome is what came of its proposal at once; what its candidate was measured for later (tuning,
     duels, doubts) taught nobody then, and does not now.
-
-    Returns:
-        ticket and trials after which nothing more is stored: they may have been cut off before a confirmation.
     """
     candidates = {candidate.id: candidate for candidate in store.candidates(campaign)}
     proposals = {stored.ticket: stored for stored in store.proposals(campaign)}
@@ -30,7 +42,6 @@ def restore(loop: Loop, store: Store, campaign: str) -> tuple[int, list[Evaluati
         calls[paid.call.ticket].append(paid.call)
     ticket: int | None = None
     rows: list[Evaluation] = []
-    judged = max((stored.ticket for stored in proposals.values() if stored.model is not None), default=-1)
     for ticket, rows in _stretches(store.evaluations(campaign=campaign)):
         stored = proposals.pop(ticket, None) if ticket is not None else None
         if stored is None:
@@ -52,14 +63,39 @@ def restore(loop: Loop, store: Store, campaign: str) -> tuple[int, list[Evaluati
         )
         loop.replay(stored.ticket, proposal, rows)
     last = max((ticket for ticket in (store.last_ticket(campaign), *calls) if ticket is not None), default=-1)
+    tickets, language = {row.ticket: row for row in store.tickets(campaign)}, store.campaign(campaign).language
+    answers: list[Answered] = []
     for asked, unused in calls.items():
-        # A readable reply that came after the last judged one was perhaps never looked at: no fault of who wrote it.
-        readable = unused[-1].outcome in (Outcome.OK, Outcome.TRUNCATED)
-        if asked is not None and not (readable and asked > judged):
+        if asked is None:
+            continue
+        found = _unjudged(loop, language, tickets.get(asked), unused, candidates)
+        if found is None:
             loop.forfeit(asked, unused[-1])
+        else:
+            answers.append(found)
     loop.evolution.caught_up(loop.pool)
     loop.next_ticket = last + 1
-    return (ticket, rows) if ticket is not None and rows[-1].kind is Kind.TRIAL else None
+    return Left((ticket, rows) if ticket is not None and rows[-1].kind is Kind.TRIAL else None, answers)
+
+
+def _unjudged(
+    loop: Loop, language: str, ticket: TicketRow | None, calls: Sequence[Call], candidates: Mapping[str, Candidate]
+) -> Answered | None:
+    """The kernel of a reply that led to no proposal; None where it held none, or one that is known."""
+    last = calls[-1]
+    if ticket is None or last.outcome not in (Outcome.OK, Outcome.TRUNCATED):
+        return None
+    parents = [candidates[parent] for parent in ticket.parents]
+    try:
+        candidate = answered_by(ticket, read_reply(last.reply, language, parents), last.model, language, parents)
+        _ = candidate.space
+    except (ReplyError, UsageError):
+        return None
+    if loop.state.gate.twin(candidate):
+        return None
+    usd = sum(call.usd for call in calls)
+    proposal = proposed_for(ticket, candidate, loop.state.archive, usd)
+    return Answered(ticket.ticket, ticket.emitter, ticket.meta_prompt or "", last.model, proposal, "", usd)
 
 
 def _stretches(rows: Iterable[EvaluationRow]) -> Iterator[tuple[int | None, list[Evaluation]]]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
+from evoforge.campaign._asked import answered_by, asked_of, proposed_for
 from evoforge.campaign._campaign import Campaign
 from evoforge.campaign._checks import check_unchanged
 from evoforge.campaign._events import Narrator, Observer
@@ -14,8 +16,8 @@ from evoforge.campaign._loop import Loop
 from evoforge.campaign._models import sent_by
 from evoforge.campaign._prepare import prepare
 from evoforge.campaign._queries import telling
-from evoforge.core import AddStatus, Candidate, Kind, Params, Status
-from evoforge.emitters import MODEL_EMITTERS, Proposal, inherited_licence
+from evoforge.core import AddStatus, Candidate, Kind, Status
+from evoforge.emitters import MODEL_EMITTERS
 from evoforge.errors import ReplyError, UsageError
 from evoforge.prompts import Answer, Identity, Prompt, code_only, parse_reply, render, scrub_source
 from evoforge.storage import PlacementRow, TicketRow, open_store
@@ -105,17 +107,11 @@ class Tickets:
         assignment, meta_prompt = loop.assign(number, _OUTSIDE, emitter)
         config = campaign.config
         prompt = render(assignment.brief, meta_prompt, tokens=config.meta_prompts.tokens, send=sent_by(config))
-        ticket = TicketRow(
-            campaign=self._name,
-            ticket=number,
-            emitter=assignment.emitter,
-            operator=assignment.brief.operator,
-            parents=tuple(parent.id for parent in assignment.parents),
-            meta_prompt=meta_prompt.ref,
-            target_cell=assignment.target_cell,
-            exemplars=prompt.exemplars,
+        ticket = replace(
+            asked_of(self._name, number, assignment, meta_prompt.ref, prompt),
             prompt=f"{prompt.system}\n\n{prompt.user}",
             expires=(datetime.now(UTC) + timedelta(hours=hours)).isoformat(timespec="seconds"),
+            state="open",
         )
         return ticket, prompt
 
@@ -130,10 +126,14 @@ class Tickets:
         Raises:
             NotFoundError: the campaign issued no such ticket.
             ReplyError: there is no kernel in the answer.
-            UsageError: it was answered with another text, or has expired.
+            UsageError: it was answered with another text, has expired, or was never handed out.
             CampaignLockedError: the campaign is running.
         """
         campaign, ticket = self._campaign(), self._store.ticket(self._name, number)
+        if ticket.state == "asked":
+            raise UsageError(
+                f"ticket {number} was a model's of the campaign's own; ask for another: evoforge ask {self._name}"
+            )
         candidate = self._candidate(campaign, ticket, text)
         if ticket.state == "open":
             with self._store.lock_campaign(self._name):
@@ -196,17 +196,7 @@ class Tickets:
         language = campaign.config.language
         parents = [campaign.store.candidate(parent) for parent in ticket.parents]
         shown = scrub_source(parents[0].source, language, Identity.here()) if parents else None
-        answer = _read(text, language, shown)
-        candidate = Candidate(
-            language=language,
-            source=answer.source,
-            parents=ticket.parents,
-            operator=ticket.operator,
-            meta_prompt=ticket.meta_prompt,
-            model=_OUTSIDE,
-            licence=inherited_licence(parents),
-            notes={"hypothesis": answer.hypothesis, "exemplars": list(ticket.exemplars)},
-        )
+        candidate = answered_by(ticket, _read(text, language, shown), _OUTSIDE, language, parents)
         _ = candidate.space  # a header that cannot be read is said now, and the ticket stays open
         return candidate
 
@@ -221,19 +211,7 @@ class Tickets:
                 self._stack = opening.pop_all()
         target, judge, setup = self._judge
         loop: Loop = campaign.restored(judge, target, setup, self._narrator)
-        elites = {elite.candidate: elite for elite in loop.state.archive}
-        parents = [elites[parent] for parent in ticket.parents if parent in elites]
-        hint: Params = dict(parents[0].params) if parents else {}
-        proposal = Proposal(
-            candidate=candidate,
-            operator=ticket.operator,
-            emitter=ticket.emitter,
-            meta_prompt=ticket.meta_prompt,
-            parent_cells=tuple(parent.cell for parent in parents),
-            target_cell=ticket.target_cell,
-            params_hint=hint,
-        )
-        twin = loop.accept(ticket.ticket, proposal)
+        twin = loop.accept(ticket.ticket, proposed_for(ticket, candidate, loop.state.archive))
         return candidate.id if twin is None else twin.candidate
 
     def _verdict(self, number: int, candidate: str) -> dict[str, Any]:

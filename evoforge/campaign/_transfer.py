@@ -58,16 +58,19 @@ def _find(store: Store, row: CampaignRow, setup: Setup, space: ScheduleSpace) ->
 def _similar(store: Store, row: CampaignRow, setup: Setup) -> list[CampaignRow]:
     """Campaigns on similar tasks, the most similar first.
 
-    One of the same task on the same target is none: it is a replicate, and stays independent.
+    One of the same task on the same target is none, nor is who began with what such a one had found, at any
+    remove: replicates stay independent.
     """
     mine = next(iter(setup.graphs.values()))
     scored = []
-    for other in store.campaigns():
-        replicate = (other.task.id, other.target.id) == (row.task.id, row.target.id)
-        same_kind = (other.language, other.target.kind) == (row.language, row.target.kind)
-        if same_kind and not replicate and other.setup.get("graphs"):
-            theirs = next(iter(Setup.from_json(other.setup).graphs.values()))
-            scored.append((_similarity(mine, theirs), other))
+    replicates: set[str] = set()
+    for other in store.campaigns():  # the oldest first: what one began with is of those before it
+        known = Setup.from_json(other.setup) if other.setup.get("graphs") else None
+        origins = {trace.origin for trace in known.traces or ()} if known else set()
+        if (other.task.id, other.target.id) == (row.task.id, row.target.id) or origins & replicates:
+            replicates.add(other.name)
+        elif known is not None and (other.language, other.target.kind) == (row.language, row.target.kind):
+            scored.append((_similarity(mine, next(iter(known.graphs.values()))), other))
     return [other for score, other in sorted(scored, key=lambda pair: (-pair[0], pair[1].name)) if score >= _SIMILAR]
 
 

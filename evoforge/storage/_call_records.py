@@ -9,7 +9,7 @@ from typing import Any
 
 from evoforge.core import Call, Outcome, storable
 from evoforge.errors import NotFoundError, StoreError
-from evoforge.storage._calls import TICKET_STATES, CallRow, TicketRow
+from evoforge.storage._calls import SETTLED, CallRow, TicketRow
 from evoforge.storage._records import Row, dump, now
 
 __all__ = [
@@ -110,6 +110,6 @@ def no_such_ticket(campaign: str, number: int) -> NotFoundError:
 
 
 def checked_settling(state: str) -> str:
-    if state not in TICKET_STATES[1:]:
-        raise ValueError(f"expected a ticket to become {' or '.join(TICKET_STATES[1:])}, got {state!r}")
+    if state not in SETTLED:
+        raise ValueError(f"expected a ticket to become {' or '.join(SETTLED)}, got {state!r}")
     return state

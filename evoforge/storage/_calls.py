@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from evoforge.core import Call, Cell
 
-__all__ = ["TICKET_STATES", "CallRow", "CallStore", "TicketRow"]
+__all__ = ["SETTLED", "TICKET_STATES", "CallRow", "CallStore", "TicketRow"]
 
-TICKET_STATES = ("open", "answered", "expired")
+SETTLED = ("answered", "expired")
+TICKET_STATES = ("open", *SETTLED, "asked")
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,10 @@ class CallRow:
 
 @dataclass(frozen=True)
 class TicketRow:
-    """What somebody outside was asked: everything that `tell` needs once the answer comes.
+    """What somebody was asked: everything that is needed once the answer comes.
 
-    `parents` and `exemplars` are whole candidate ids; `expires` is UTC, ISO 8601.
+    `parents` and `exemplars` are whole candidate ids; `expires` is UTC, ISO 8601. A model of the campaign's own is
+    ``asked``: its call holds the prompt, and it does not expire (both empty here).
     """
 
     campaign: str

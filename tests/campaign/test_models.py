@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from evoforge.campaign import Campaign, Event
-from evoforge.config import CampaignConfig
+from evoforge.config import Budget, CampaignConfig
 from evoforge.core import Kind, Outcome, Status
 from evoforge.errors import ConfigError, ModelRejectedError, NotFoundError
 from evoforge.storage import Store, open_store
@@ -298,6 +298,26 @@ def test_without_any_model_left_a_search_of_models_ends(task: Path, tmp_path: Pa
         result = Campaign.create(wanted, f"sqlite:///{tmp_path}/evoforge.db").run()
         assert (result.stop_reason, result.correct) == ("no model left", 2)
         assert server.books.calls < 10
+
+
+def test_kernels_that_were_paid_are_judged_on_resume(task: Path, tmp_path: Path) -> None:
+    """Replies of the last round come after the budget is spent."""
+    url = f"sqlite:///{tmp_path}/evoforge.db"
+    steps = itertools.count(8, 8)
+    with ModelServer(lambda body: good(kernel(next(steps)))) as server:
+        Campaign.create(config(task, server, name="paid", budget={"usd": 5.0, "evals": 4}), url).run()
+        with open_store(url) as store:
+            judged = {row.ticket for row in store.proposals("paid")}
+            waiting = {row.call.ticket for row in store.calls("paid")} - judged - {None}
+        assert waiting, "else this shows nothing"
+        campaign = Campaign.resume("paid", url)
+        campaign.extend(Budget(usd=5.0, evals=4 + len(waiting)))
+        assert campaign.run().evaluations == 4 + len(waiting)
+    with open_store(url) as store:
+        rows = store.proposals("paid")
+        assert not store.check()
+    assert {row.ticket for row in rows} - judged == waiting
+    assert all(row.model for row in rows if row.ticket in waiting)
 
 
 def test_models_and_generator_share_a_campaign_and_resume(task: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from evoforge.campaign._asked import read_reply
 from evoforge.campaign._budget import Clock
 from evoforge.campaign._events import Narrator
 from evoforge.campaign._evolution import Evolution
@@ -31,7 +32,7 @@ from evoforge.core import (
 from evoforge.emitters import Bandit, Proposal
 from evoforge.prompts import PromptPool
 from evoforge.storage import Store, open_store
-from evoforge.testing.store_suite import a_call
+from evoforge.testing.store_suite import a_call, a_ticket
 
 TASK, TARGET = Task("t", "x = 1", (Workload("default"),)), Target("cpu", "cpu", 1, "native", {})
 HEADER = "// evoforge: param T = 1 in {1, 2}\n// "
@@ -142,30 +143,57 @@ def test_only_trials_that_nothing_followed_may_have_been_cut_off(store: Store, m
     proposal = Proposal(YOUNG, "sample", "sample", params_hint={"T": 1})
     loop._learn(loop.journey.travel(0, proposal))
     assert len(loop.state.trials) == 2 and len(loop.state.confirmations) == 1
-    assert restore(search(store), store, "c") is None
+    assert restore(search(store), store, "c").unconfirmed is None
     other = search(store)
     monkeypatch.setattr(other.journey, "confirm", lambda *_: None)  # the process ends there
     restore(other, store, "c")
     other._learn(other.journey.travel(1, Proposal(OLD, "sample", "sample", params_hint={"T": 1})))
     again = search(store)
-    cut_off = restore(again, store, "c")
+    cut_off = restore(again, store, "c").unconfirmed
     assert cut_off is not None and cut_off[0] == 1
     assert {row.candidate for row in cut_off[1]} == {OLD.id} and len(cut_off[1]) == 1
     again.take_up(*cut_off)
     assert again.state.archive.get(HERE) is not None
 
 
-def test_a_reply_that_nobody_judged_is_not_held_against_its_model(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reply to ticket 3 was judged; the one to 0 was useless, those to 6 and 8 came when the process ended."""
-    ends = {0: Outcome.OK, 3: Outcome.OK, 6: Outcome.OK, 7: Outcome.FAILED, 8: Outcome.TRUNCATED}
-    for ticket, outcome in ends.items():
-        store.record_call("c", a_call(str(ticket), ticket=ticket, purpose="improve", outcome=outcome))
-    answer = Candidate("cpp", HEADER + "answer", model="m")
+def fenced(number: int) -> str:
+    return f'```cpp\n{HEADER}\nextern "C" int evo_run(const evo_call*) {{ return {number}; }}\n```'
+
+
+def test_a_paid_kernel_that_nobody_judged_is_handed_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reply to ticket 3 was judged and 6 holds a new kernel; the others are useless, known, or were never read."""
+    replies = {0: "prose", 3: "", 6: fenced(6), 7: "", 8: fenced(3), 9: fenced(9)}
+    ends = {7: Outcome.FAILED, 8: Outcome.TRUNCATED}
+    answer = Candidate("cpp", read_reply(fenced(3), "cpp", ()).source, model="m")
+    parent = Candidate("cpp", HEADER + "parent")
+    store.record_outcome("c", 1, parent, [Machine().trial(parent, {"T": 1}, None)], emitter="sample")
+    for ticket, reply in replies.items():
+        if ticket != 9:  # asked before questions were kept
+            row = a_ticket(ticket, parents=(parent.id,), operator="improve", emitter="improve", state="asked")
+            store.issue_ticket("c", row)
+        ended = ends.get(ticket, Outcome.OK)
+        store.record_call("c", a_call(str(ticket), ticket=ticket, purpose="improve", outcome=ended, reply=reply))
     store.record_outcome("c", 3, answer, [Machine().trial(answer, {"T": 1}, None)], emitter="improve")
     loop = search(store)
     wasted: list[int] = []
     monkeypatch.setattr(loop.bandit, "waste", lambda ticket, arm, usd: wasted.append(ticket))
-    restore(loop, store, "c")
-    assert wasted == [0, 7] and loop.next_ticket == 9
+    left = restore(loop, store, "c")
+    assert wasted == [0, 7, 8, 9] and loop.next_ticket == 10
+    (found,) = left.answers
+    assert (found.ticket, found.emitter, found.usd) == (6, "improve", a_call().usd)
+    assert found.proposal is not None
+    made = found.proposal.candidate
+    assert "return 6" in made.source and made.parents == (parent.id,) and made.model == a_call().model
+    assert found.proposal.cost_usd == found.usd
+
+
+def test_what_was_handed_on_is_judged_under_its_own_ticket(store: Store) -> None:
+    row = a_ticket(4, operator="invent", emitter="invent", state="asked")
+    store.issue_ticket("c", row)
+    store.record_call("c", a_call("4", ticket=4, purpose="invent", reply=fenced(4)))
+    loop = search(store)
+    left = restore(loop, store, "c")
+    loop.journey.clock = Clock(1, None)
+    assert loop.run([], left.answers) == "evals"
+    assert [one.ticket for one in store.proposals("c")] == [4]
+    assert not restore(search(store), store, "c").answers
