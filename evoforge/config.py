@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from evoforge.emitters import MODEL_EMITTERS
+from evoforge.emitters import BLIND_EMITTERS, MODEL_EMITTERS
 from evoforge.errors import ConfigError
 
 __all__ = ["Budget", "CampaignConfig", "CampaignFile", "ModelConfig", "load_config"]
@@ -106,9 +106,11 @@ class _Common(_Model):
 
     @property
     def asking(self) -> tuple[str, ...]:
-        """The emitters that ask models: those named, or all where there are models and none is named."""
+        """The emitters that ask models: those named; where there are models and none is named all that may be shown
+        what they need.
+        """
         if self.emitters is None:
-            return MODEL_EMITTERS if self.models else ()
+            return () if not self.models else MODEL_EMITTERS if self.send.kernels else BLIND_EMITTERS
         return tuple(name for name in self.emitters if name != "generator")
 
 

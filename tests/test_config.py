@@ -65,5 +65,7 @@ def test_models_bring_their_emitters(tmp_path: Path) -> None:
     (config,) = load_config(write(tmp_path, f"{text}\nemitters: [generator, repair]"))
     assert config.with_generator
     assert config.asking == ("repair",)
+    (config,) = load_config(write(tmp_path, f"{text}\nsend: {{kernels: false}}"))
+    assert config.asking == ("invent",), "nobody is asked to change what must not be shown"
     with pytest.raises(ConfigError, match="did you mean 'api_base'"):
         load_config(write(tmp_path, "tasks: [a.py]\nmodels: [{model: x, apibase: y}]"))

@@ -25,7 +25,15 @@ from evoforge.campaign._told import told_of
 from evoforge.campaign._transfer import proposed, with_traces
 from evoforge.config import Budget, CampaignConfig
 from evoforge.core import Candidate, Kind, Target
-from evoforge.emitters import MODEL_EMITTERS, Bandit, Proposal, Selection, generator_emitters, model_emitters
+from evoforge.emitters import (
+    BLIND_EMITTERS,
+    MODEL_EMITTERS,
+    Bandit,
+    Proposal,
+    Selection,
+    generator_emitters,
+    model_emitters,
+)
 from evoforge.errors import MissingToolError, NotFoundError, UnsupportedError, UsageError
 from evoforge.llm import close_connections
 from evoforge.prompts import PromptPool
@@ -167,7 +175,7 @@ class Campaign:
         else:
             if left.unconfirmed is not None:
                 loop.take_up(*left.unconfirmed)
-            reason = loop.run(self._seeds(ground, loop, setup.traces or ()), left.answers)
+            reason = loop.run(self._seeds(ground, setup.traces or ()), left.answers)
             loop.journey.finish()
         for text in self._notices:
             self._keep(setup := setup.with_notice(text), reachable=cells)
@@ -232,8 +240,8 @@ class Campaign:
         )
 
     def pool(self) -> PromptPool:
-        """The meta-prompts that this campaign has stored, evolved ones included; at first those that it names."""
-        stored = [row.meta_prompt for row in self.store.meta_prompts(self.name)]
+        """The meta-prompts that this campaign began with; their children come with what led to them (`restore`)."""
+        stored = [row.meta_prompt for row in self.store.meta_prompts(self.name) if not row.meta_prompt.parents]
         config = self.config
         return PromptPool(stored) if stored else PromptPool.named(config.meta_prompts.pool, config.language)
 
@@ -277,7 +285,8 @@ class Campaign:
             UsageError: the campaign was never set up.
         """
         ground = Ground.of(setup, target, self.row.task.tolerance.precision, self.row.setup.get("reachable"))
-        self.config = self.config.model_copy(update={"models": (), "emitters": MODEL_EMITTERS})
+        askers = MODEL_EMITTERS if self.config.send.kernels else BLIND_EMITTERS
+        self.config = self.config.model_copy(update={"models": (), "emitters": askers})
         with ExitStack() as stack:
             loop = self._loop(judge, target, setup, ground, narrator, Clock(None, None), stack)
         loop.journey.breadth = 0.0  # an answer's parameters are tuned at once: there may be no later
@@ -310,15 +319,14 @@ class Campaign:
         store = open_store(self._replay, create=False)
         return Recorded(store, self.row.task, self.row.target, live, first=twin.name)
 
-    def _seeds(self, ground: Ground, loop: Loop, traces: Sequence[Trace]) -> list[Proposal]:
+    def _seeds(self, ground: Ground, traces: Sequence[Trace]) -> list[Proposal]:
         """The user's own kernels, a plain schedule (something that works), what won elsewhere, other textbook ones."""
         own = [Candidate(self.config.language, source) for source in self.row.setup.get("seeds", [])]
         textbook: list[Candidate] = []
         won: list[Proposal] = []
         if ground.space is not None and self.config.with_generator:
-            prompt = loop.pool.active()[0].ref
-            textbook = ground.first_kernels(prompt)
-            won = [proposed(trace, ground.space, prompt) for trace in traces]
+            textbook = ground.first_kernels()
+            won = [proposed(trace, ground.space) for trace in traces]
         seeds = [Proposal(seed, operator=seed.operator, emitter=seed.operator) for seed in own + textbook]
         plain = len(own) + 1
         return [*seeds[:plain], *won, *seeds[plain:]]

@@ -71,8 +71,8 @@ class Desk:
     ) -> None:  # fmt: skip
         self._client = client
         self._specs = {spec.model: spec for spec in specs}
-        self._tokens = tokens
-        self._send = send
+        self.tokens = tokens
+        self.send = send
         self._pool = ThreadPoolExecutor(at_once, "evoforge-model")
         self._out: list[_Out] = []
         self._asked = asked
@@ -84,12 +84,17 @@ class Desk:
             if call.outcome not in _SILENT:
                 self._answered.add(call.model)
         self._rejected: Counter[str] = Counter()  # in a row
-        self.spent = ""
+        self._spent: dict[str, str] = {}
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models that may be asked; none once the budget is spent."""
-        return () if self.spent else tuple(name for name in self._specs if self._rejected[name] < _PATIENCE)
+        """The models that may be asked: neither given up nor too dear for what is left of the budget."""
+        return tuple(name for name in self._specs if name not in self._spent and self._rejected[name] < _PATIENCE)
+
+    @property
+    def spent(self) -> str:
+        """Why the budget lets nobody be asked any more; empty while somebody may be."""
+        return "" if self.models else next(iter(self._spent.values()), "")
 
     @property
     def waiting(self) -> int:
@@ -105,7 +110,7 @@ class Desk:
 
     def submit(self, ticket: int, assignment: Assignment, meta_prompt: MetaPrompt, model: str) -> None:
         """Asks; the answer comes with `collect`."""
-        prompt = render(assignment.brief, meta_prompt, tokens=self._tokens, send=self._send)
+        prompt = render(assignment.brief, meta_prompt, tokens=self.tokens, send=self.send)
         request = self._request(model, prompt.system, prompt.user, assignment.emitter, ticket, meta_prompt.ref)
         self._asked(ticket, assignment, meta_prompt.ref, prompt)
         future = self._pool.submit(self._client.complete, request)
@@ -135,7 +140,7 @@ class Desk:
         """
         out, self._out = self._out, []
         try:
-            heard = [self._hear(one.future) for one in out]
+            heard = [self._hear(one.model, one.future) for one in out]
         except BaseException:
             for one in out:
                 one.future.cancel()
@@ -143,12 +148,14 @@ class Desk:
         self._judge([(one.model, reply) for one, reply in zip(out, heard, strict=True) if reply is not None])
         return [self._read(one, reply) for one, reply in zip(out, heard, strict=True)]
 
-    def _hear(self, future: Future[Reply]) -> Reply | ModelRejectedError | None:
-        """None: nobody was asked, the budget is spent."""
+    def _hear(self, model: str, future: Future[Reply]) -> Reply | ModelRejectedError | None:
+        """None: nobody was asked, what is left of the budget is too little for this model."""
         try:
             return future.result()
         except BudgetSpentError as error:
-            self.spent = str(error)
+            if model not in self._spent and set(self._specs) - {*self._spent, model}:
+                self._notice(f"{model} is asked no more: {error}")
+            self._spent[model] = str(error)
             return None
         except ModelRejectedError as error:
             return error

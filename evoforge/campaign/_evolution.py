@@ -52,10 +52,14 @@ class Evolution:
             pool.shrink(self.active, usd_per_s=self.usd_per_s)
         return children
 
-    def caught_up(self, pool: PromptPool) -> None:
+    def born(self, pool: PromptPool, child: MetaPrompt) -> None:
+        """Adds a child that the store knows; what it displaced then retires."""
+        pool.add(child)
+        pool.shrink(max(self.active, 1), usd_per_s=self.usd_per_s)
+
+    def caught_up(self) -> None:
         """Takes the children of what was told so far as born: a resumed campaign has them from its store."""
         self.bred = self.told // self.every if self.every else 0
-        pool.shrink(max(self.active, 1), usd_per_s=self.usd_per_s)
 
     def _rewrite(self, pool: PromptPool, desk: Desk, rng: np.random.Generator) -> None:
         parent, _ = pool.parents(rng, usd_per_s=self.usd_per_s)
@@ -63,6 +67,7 @@ class Evolution:
         system, user = rewrite_request(
             parent, better, pool.evidence(parent.ref),
             better_evidence=pool.evidence(better.ref) if better else None, vocabulary=Vocabulary.of(pool),
+            send=desk.send, tokens=desk.tokens,
         )  # fmt: skip
         model = desk.models[int(rng.integers(len(desk.models)))]
         self._asked.append((parent, better, desk.start(model, system, user, PURPOSE)))

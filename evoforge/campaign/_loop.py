@@ -21,7 +21,7 @@ from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import BREADTH, CLOSE, WINNERS, Journey
 from evoforge.campaign._setup import NEAR_BOUND
 from evoforge.campaign._state import State, point
-from evoforge.core import AddStatus, Call, Cell, Evaluation, Kind, MetaPrompt, Status
+from evoforge.core import AddStatus, Call, Candidate, Cell, Evaluation, Kind, MetaPrompt
 from evoforge.emitters import (
     Arm,
     Assignment,
@@ -76,7 +76,8 @@ class Loop:
     desk: Desk | None = None
     headroom: float | None = None
     next_ticket: int = 0
-    _broken: set[str] = field(default_factory=set)
+    _noticed: set[str] = field(default_factory=set)
+    _implied_of: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def state(self) -> State:
@@ -144,11 +145,13 @@ class Loop:
         view = self._view()
         tried = set(view.tried)
         attempts = dict(view.attempts)
-        measured = self.state.measured()
-        right = sum(row.status is Status.CORRECT for row in self.state.trials.values())
-        ranker = Ranker.fit([({**genome, **params}, height) for genome, params, height in measured])
+        measured = [
+            (candidate, candidate.genome or {}, row.params, row.objective or 0.0)
+            for candidate, row in self.state.measured()
+        ]
+        ranker = Ranker.fit([({**genome, **params}, height) for _, genome, params, height in measured])
         blunt = Ranker.fit(
-            [(self._implied(genome), height) for genome, _, height in measured],
+            [(self._levels_of(candidate), height) for candidate, _, _, height in measured],
             blunt=True, known=self.space.handicaps() if self.space is not None else (),
         )  # fmt: skip
         settings = self.state.winners(WINNERS)
@@ -161,7 +164,7 @@ class Loop:
             now = replace(view, tried=tried, attempts=attempts, asked=self.desk.out if self.desk else frozenset())
             if rng.random() >= _UNRANKED:
                 now = replace(now, hopeless=lambda genome: blunt.expected(self._implied(genome)) < _HOPELESS)
-                if right >= _ENOUGH:
+                if self.state.correct >= _ENOUGH:
                     now = replace(now, score=ranker.score, settings=settings)
             if len(batch) % 2 and self.journey.clock.progress(self.state.spent) >= BREADTH:
                 now = self._summit(now)
@@ -175,8 +178,10 @@ class Loop:
                 if assignment is None:
                     self.bandit.forget(ticket)
                     continue
-                self.desk.submit(ticket, assignment, prompt, arm.model)
-                asked += 1
+                if self._submit(ticket, assignment, prompt, arm.model):
+                    asked += 1
+                else:
+                    barren.add(arm.emitter)
                 continue
             proposal = self._proposal(next(one for one in self.emitters if one.name == arm.emitter), now, prompt, rng)
             if proposal is None or self.state.gate.twin(proposal.candidate):
@@ -188,6 +193,24 @@ class Loop:
             if proposal.target_cell is not None:
                 attempts[proposal.target_cell] = attempts.get(proposal.target_cell, 0) + 1
         return batch
+
+    def _submit(self, ticket: int, assignment: Assignment, prompt: MetaPrompt, model: str) -> bool:
+        """Asks a model; False where what must be shown is too long for a prompt."""
+        assert self.desk is not None
+        try:
+            self.desk.submit(ticket, assignment, prompt, model)
+        except UsageError as error:
+            self.bandit.forget(ticket)
+            self._tell_once(f"{assignment.emitter} was left out", str(error))
+            return False
+        self.state.ask(assignment.brief.operator, (parent.id for parent in assignment.parents))
+        return True
+
+    def _tell_once(self, what: str, why: str) -> None:
+        """The first reason will do: others differ in a number or in a name."""
+        if what not in self._noticed:
+            self._noticed.add(what)
+            self.journey.narrator.tell("notice", text=f"{what}: {why}")
 
     def _proposal(
         self, emitter: Emitter, view: SearchView, prompt: MetaPrompt, rng: np.random.Generator
@@ -202,18 +225,20 @@ class Loop:
                 self._implied(proposal.candidate.genome)  # later rounds ask for it
             return proposal
         except Exception as error:  # the boundary to the generator; a notice says what broke, once
-            text = (
-                f"{emitter.name} broke and its ticket was left out, please report it: {type(error).__name__}: {error}"
-            )
-            if text not in self._broken:
-                self._broken.add(text)
-                self.journey.narrator.tell("notice", text=text)
+            what = f"{emitter.name} broke and its ticket was left out, please report it: {type(error).__name__}"
+            self._tell_once(what, str(error))
             return None
 
     def _implied(self, genome: Mapping[str, Any]) -> dict[str, Any]:
         """Decisions and the levels they imply: what is worth nothing mostly is so at a whole level of an axis."""
         cell = self.space.implied_cell(genome) if self.space is not None else ()
         return {**genome, **{f"axis {axis}": level for axis, level in enumerate(cell)}}
+
+    def _levels_of(self, candidate: Candidate) -> dict[str, Any]:
+        """As `_implied`, remembered: to find out takes as long as to print the kernel."""
+        if candidate.id not in self._implied_of:
+            self._implied_of[candidate.id] = self._implied(candidate.genome or {})
+        return self._implied_of[candidate.id]
 
     def _summit(self, view: SearchView) -> SearchView:
         """The view of an emitter that may only build on what is near the best (half of the tickets, late)."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from evoforge.campaign._asked import asked_of
 from evoforge.campaign._desk import Desk
 from evoforge.config import CampaignConfig
-from evoforge.emitters import MODEL_EMITTERS
+from evoforge.emitters import BLIND_EMITTERS, MODEL_EMITTERS
 from evoforge.errors import ConfigError, NotFoundError
 from evoforge.llm import (
     Caps,
@@ -53,8 +53,9 @@ def check_models(config: CampaignConfig, *, asks: bool = True) -> None:
         raise ConfigError(
             f"expected a budget for {paid[0]}, which costs money, got usd: 0; set budget: {{usd: …}} or --usd"
         )
-    if not config.send.kernels and "repair" in (config.emitters or ()):
-        raise ConfigError("repair shows a model the kernel that failed; set send: {kernels: true} or leave repair out")
+    shown = [name for name in config.asking if name not in BLIND_EMITTERS]
+    if shown and not config.send.kernels:
+        raise ConfigError(f"{', '.join(shown)} must show a model a kernel; set send: {{kernels: true}} or name others")
     if asks:
         LiteLLMClient(specs)
 

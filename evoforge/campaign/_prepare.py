@@ -49,11 +49,11 @@ class Ground:
         )  # fmt: skip
         return cls(space, space.reachable() if reachable is None else frozenset(map(tuple, reachable)))
 
-    def first_kernels(self, meta_prompt: str) -> list[Candidate]:
-        """Textbook schedules of the task, to be beaten; the first is plain: something that works."""
+    def first_kernels(self) -> list[Candidate]:
+        """Textbook schedules of the task, which nobody asked for; the first is plain: something that works."""
         assert self.space is not None
         return [
-            Candidate("cpp", self.space.render(genome), genome=genome, operator="sample", meta_prompt=meta_prompt)
+            Candidate("cpp", self.space.render(genome), genome=genome, operator="sample")
             for genome in self.space.textbook()
         ]
 
@@ -126,7 +126,7 @@ def _show_first(judge: Judge, setup: Setup, target: Target, config: CampaignConf
     if ground.space is None:
         return
     narrator.tell("phase", text="first kernel")
-    evaluation = judge.trial(ground.first_kernels("")[0], {}, wanted_facts=False)
+    evaluation = judge.trial(ground.first_kernels()[0], {}, wanted_facts=False)
     if evaluation.status is Status.CORRECT:
         narrator.tell(
             "first",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -42,7 +42,10 @@ def restore(loop: Loop, store: Store, campaign: str) -> Left:
         calls[paid.call.ticket].append(paid.call)
     ticket: int | None = None
     rows: list[Evaluation] = []
-    for ticket, rows in _stretches(store.evaluations(campaign=campaign)):
+    children = deque(row for row in store.meta_prompts(campaign) if row.meta_prompt.parents)
+    for ticket, when, rows in _stretches(store.evaluations(campaign=campaign)):
+        while children and children[0].created < when:
+            loop.evolution.born(loop.pool, children.popleft().meta_prompt)
         stored = proposals.pop(ticket, None) if ticket is not None else None
         if stored is None:
             loop.recall(rows)
@@ -64,6 +67,9 @@ def restore(loop: Loop, store: Store, campaign: str) -> Left:
         loop.replay(stored.ticket, proposal, rows)
     last = max((ticket for ticket in (store.last_ticket(campaign), *calls) if ticket is not None), default=-1)
     tickets, language = {row.ticket: row for row in store.tickets(campaign)}, store.campaign(campaign).language
+    for question in tickets.values():
+        if question.state in ("asked", "answered"):
+            loop.state.ask(question.operator, question.parents)
     answers: list[Answered] = []
     for asked, unused in calls.items():
         if asked is None:
@@ -73,7 +79,9 @@ def restore(loop: Loop, store: Store, campaign: str) -> Left:
             loop.forfeit(asked, unused[-1])
         else:
             answers.append(found)
-    loop.evolution.caught_up(loop.pool)
+    for child in children:
+        loop.evolution.born(loop.pool, child.meta_prompt)
+    loop.evolution.caught_up()
     loop.next_ticket = last + 1
     return Left((ticket, rows) if ticket is not None and rows[-1].kind is Kind.TRIAL else None, answers)
 
@@ -98,16 +106,19 @@ def _unjudged(
     return Answered(ticket.ticket, ticket.emitter, ticket.meta_prompt or "", last.model, proposal, "", usd)
 
 
-def _stretches(rows: Iterable[EvaluationRow]) -> Iterator[tuple[int | None, list[Evaluation]]]:
-    """Rows in stored order, parted where the ticket changes or a trial follows a confirmation."""
+def _stretches(rows: Iterable[EvaluationRow]) -> Iterator[tuple[int | None, str, list[Evaluation]]]:
+    """Rows in stored order, parted where the ticket changes or a trial follows a confirmation, with when each began."""
     ticket: int | None = None
+    when = ""
     stretch: list[Evaluation] = []
     for row in rows:
         again = bool(stretch) and row.evaluation.kind is Kind.TRIAL and stretch[-1].kind is not Kind.TRIAL
         if stretch and (row.ticket != ticket or again):
-            yield ticket, stretch
+            yield ticket, when, stretch
             stretch = []
+        if not stretch:
+            when = row.created
         ticket = row.ticket
         stretch.append(row.evaluation)
     if stretch:
-        yield ticket, stretch
+        yield ticket, when, stretch

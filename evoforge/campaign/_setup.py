@@ -36,7 +36,8 @@ class Setup:
     `graphs` is empty, with the reason in `uncovered`, where the lowering does not cover the task:
     foreign kernels can still be judged then, but nothing can be generated. `unfused` counts the
     tensor-sized intermediates of the task when nothing is fused (None: unknown). `baseline_ms` maps
-    eager and compiled to their latency when the baseline was chosen. `ceilings` are the target's, as then.
+    eager and compiled to their latency when the baseline was chosen. `ceilings` and `instructions` (names of
+    instruction sets) are the target's, as then.
     `traces` are the decisions that other campaigns gave this one to begin with (`evoforge.campaign._transfer`);
     None: not looked for.
     """
@@ -52,6 +53,7 @@ class Setup:
     aa_margin: float | None = None
     notices: tuple[str, ...] = ()
     ceilings: Mapping[str, float] = field(default_factory=dict)
+    instructions: tuple[str, ...] = ()
     traces: tuple[Trace, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -67,6 +69,7 @@ class Setup:
             "aa_margin": self.aa_margin,
             "notices": list(self.notices),
             "ceilings": dict(self.ceilings),
+            "instructions": list(self.instructions),
             "traces": None if self.traces is None else [asdict(trace) for trace in self.traces],
         }
 
@@ -86,6 +89,7 @@ class Setup:
             aa_margin=data["aa_margin"],
             notices=tuple(data["notices"]),
             ceilings=data.get("ceilings", {}),
+            instructions=tuple(data.get("instructions", ())),
             traces=None if (found := data.get("traces")) is None else tuple(Trace(**trace) for trace in found),
         )
 
@@ -143,6 +147,7 @@ def analyse(judge: Judge, task: Task, target: Target) -> Setup:
 
     An operator that the lowering does not cover is not an error here: see `Setup.uncovered`.
     """
+    from evoforge.evaluation.targets import instruction_sets
     from evoforge.lowering.cost import laid_out, trace_signature
 
     signatures = judge.signatures
@@ -159,7 +164,9 @@ def analyse(judge: Judge, task: Task, target: Target) -> Setup:
         known = graphs.get(name)
         traces[name] = trace_signature(known, signature, target.l2_bytes) if known else None
     first = next(iter(graphs.values()), None)
-    return bounded(Setup(signatures, traces, graphs, uncovered, first.unfused if first else None), judge, target)
+    unfused = first.unfused if first else None
+    found = Setup(signatures, traces, graphs, uncovered, unfused, instructions=instruction_sets(target.isa))
+    return bounded(found, judge, target)
 
 
 def bounded(setup: Setup, judge: Judge, target: Target) -> Setup:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from evoforge.archives import DISQUALIFYING, Archive, fold_confirmations
 from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, Kind, Params, Status
@@ -12,6 +12,7 @@ from evoforge.emitters import NoveltyGate, Outcome, Proposal
 
 __all__ = ["Point", "State", "point"]
 
+_RECENT = 4096  # timed trials that decisions are judged by: a search of weeks has many more
 Point = tuple[str, tuple[tuple[str, int], ...]]
 
 
@@ -25,7 +26,7 @@ class State:
 
     `trials` and `confirmations` are keyed by point; a point that failed later than in its trial is `refuted`, and its
     trial is believed no more. `attempts` counts the proposals that aimed at a
-    cell, and `landings` the correct ones that ended in it.
+    cell. What is asked every round takes no longer when a search has run for weeks.
     """
 
     def __init__(self, reachable: frozenset[Cell] | None) -> None:
@@ -40,6 +41,10 @@ class State:
         self.attempts: Counter[Cell] = Counter()
         self._children: dict[str, list[str]] = defaultdict(list)
         self._latest: dict[str, Evaluation] = {}
+        self._points: dict[str, list[Point]] = defaultdict(list)  # of its trials
+        self._failed: set[str] = set()
+        self._fastest: list[tuple[float, int, Point]] = []  # right trials, the best first; refuted ones stay
+        self._questions: Counter[tuple[str, str]] = Counter()
         self.spent = 0
         self.correct = 0
 
@@ -61,14 +66,27 @@ class State:
             self.spent += evaluation.status.charged
             self.correct += evaluation.status is Status.CORRECT
             if evaluation.status is not Status.DUPLICATE:
-                self.trials.setdefault(at, evaluation)
-                self._latest[evaluation.candidate] = evaluation
+                if at not in self.trials:
+                    self.trials[at] = evaluation
+                    self._points[evaluation.candidate].append(at)
+                    if evaluation.status is Status.CORRECT and evaluation.objective is not None:
+                        insort(self._fastest, (-evaluation.objective, len(self.trials), at))
+                self._judge(evaluation)
         elif evaluation.kind is Kind.CONFIRM or evaluation.status in DISQUALIFYING:
             self.confirmations[at].append(evaluation)
             self._refold(at)
             if evaluation.status in DISQUALIFYING:
                 self.refuted[at] = evaluation.status
-                self._latest[evaluation.candidate] = evaluation
+                self._judge(evaluation)
+
+    def _judge(self, evaluation: Evaluation) -> None:
+        """The candidate's latest word, and whether anything of it still counts as right."""
+        name = evaluation.candidate
+        self._latest[name] = evaluation
+        if any(self.standing(row).correct for row in self.tried(name)):
+            self._failed.discard(name)
+        else:
+            self._failed.add(name)
 
     def standing(self, trial: Evaluation) -> Status:
         """The status of a trial, or what refuted it later."""
@@ -113,9 +131,16 @@ class State:
 
     def failed(self) -> list[Candidate]:
         """Candidates none of whose trials computed the right thing, in the order of tickets."""
-        right = {at[0] for at, row in self.trials.items() if self.standing(row).correct}
-        judged = [self.candidates[name] for name in self._latest if name not in right]
-        return sorted(judged, key=lambda candidate: self.tickets[candidate.id])
+        return sorted((self.candidates[name] for name in self._failed), key=lambda one: self.tickets[one.id])
+
+    def ask(self, operator: str, parents: Iterable[str]) -> None:
+        """A model is asked for something made from `parents`."""
+        self._questions.update((operator, parent) for parent in parents)
+
+    def asked(self, operator: str, candidate: str) -> int:
+        """How often `operator` asked for something made from `candidate`, whatever came back."""
+        made = sum(child.operator == operator for child in self.children(candidate))
+        return max(made, self._questions[operator, candidate])
 
     def best_trial(self, candidate: str) -> Evaluation | None:
         """The correct trial of `candidate` with the highest objective; the first of equal ones."""
@@ -124,25 +149,28 @@ class State:
 
     def tried(self, candidate: str) -> list[Evaluation]:
         """Every trial of `candidate` so far, in order."""
-        return [row for at, row in self.trials.items() if at[0] == candidate]
+        return [self.trials[at] for at in self._points.get(candidate, ())]
 
-    def measured(self) -> list[tuple[Mapping[str, Any], Params, float]]:
-        """(genome, values, objective) of every trial of a generated kernel that was timed, if briefly, in order."""
-        return [
-            (genome, row.params, row.objective)
-            for at, row in self.trials.items()
-            if self.standing(row) in (Status.CORRECT, Status.PRUNED) and row.objective is not None
-            if (genome := self.candidates[at[0]].genome) is not None
-        ]
+    def measured(self) -> list[tuple[Candidate, Evaluation]]:
+        """The latest trials of generated kernels that were timed, if briefly, in order."""
+        found: list[tuple[Candidate, Evaluation]] = []
+        for at, row in reversed(self.trials.items()):
+            timed = self.standing(row) in (Status.CORRECT, Status.PRUNED) and row.objective is not None
+            if timed and self.candidates[at[0]].genome is not None:
+                found.append((self.candidates[at[0]], row))
+            if len(found) == _RECENT:
+                break
+        return found[::-1]
 
     def winners(self, most: int) -> list[Params]:
         """The parameter values that did best in correct trials, whoever had them; the best first, none twice."""
-        right = [row for row in self.trials.values() if self.standing(row) is Status.CORRECT]
-        rows = [row for row in right if row.objective is not None]
         found: list[Params] = []
-        for row in sorted(rows, key=lambda row: row.objective or 0.0, reverse=True):
-            if len(found) < most and row.params not in found:
+        for _, _, at in self._fastest:
+            row = self.trials[at]
+            if self.standing(row) is Status.CORRECT and row.params not in found:
                 found.append(row.params)
+                if len(found) == most:
+                    break
         return found
 
     def lineage(self, since: int) -> list[Elite]:

@@ -58,7 +58,8 @@ def told_of(task: Task, target: Target, language: str, setup: Setup) -> TaskBrie
             for workload, times in (setup.baseline_ms or {}).items()
         },
         bounds_ms=dict(setup.bounds_ms or {}),
-        target_facts=_facts(target, setup.ceilings),
+        target_facts=_facts(target, setup),
+        busy=_busy(task, target, setup),
     )
 
 
@@ -77,10 +78,24 @@ def _signature(signature: Signature) -> str:
     return "; ".join(words)
 
 
-def _facts(target: Target, ceilings: Mapping[str, float]) -> Mapping[str, str]:
+def _busy(task: Task, target: Target, setup: Setup) -> bool:
+    """Whether in most workloads the bound is that of arithmetic: memory alone would let them be faster."""
+    from evoforge.evaluation.physics import bound_ms
+
+    there = replace(target, ceilings=setup.ceilings)
+    votes = []
+    for name, bound in (setup.bounds_ms or {}).items():
+        memory = bound_ms(setup.signatures[name], {}, there, task.tolerance.precision)
+        votes.append(bound is not None and memory is not None and bound > 1.1 * memory)
+    return 2 * sum(votes) > len(votes)
+
+
+def _facts(target: Target, setup: Setup) -> Mapping[str, str]:
     """What matters to a kernel, and nothing that tells whose machine it is."""
     known = target.fingerprint
     facts = {"threads": str(target.threads), "isa": target.isa, "vector bytes": str(target.vector_bytes)}
+    if setup.instructions:
+        facts["instruction sets"] = " ".join(setup.instructions)
     for key, name in (("cpu", "processor"), ("compiler", "compiler")):
         if known.get(key):
             facts[name] = str(known[key])
@@ -88,7 +103,7 @@ def _facts(target: Target, ceilings: Mapping[str, float]) -> Mapping[str, str]:
     facts["L2 cache per core"] = f"{target.l2_bytes // 1024} KiB"
     if known.get("l3_bytes"):
         facts["L3 cache"] = f"{int(known['l3_bytes']) >> 20} MiB"
-    for name, rate in sorted(ceilings.items()):
+    for name, rate in sorted(setup.ceilings.items()):
         unit = "GFLOP/s" if name.startswith("flops/") else "GB/s"
         facts[f"measured {name}"] = f"{rate / 1e9:.3g} {unit}"
     return facts

@@ -84,10 +84,10 @@ def _similarity(a: Graph, b: Graph) -> float:
     return shared - abs(math.log2(max(sizes[0], 1) / max(sizes[1], 1))) / 32
 
 
-def proposed(trace: Trace, space: ScheduleSpace, meta_prompt: str) -> Proposal:
+def proposed(trace: Trace, space: ScheduleSpace) -> Proposal:
     """The kernel that a trace's decisions give here, at its parameters where they fit."""
     candidate = Candidate(
-        "cpp", space.render(trace.genome), genome=trace.genome, operator="transfer", meta_prompt=meta_prompt,
+        "cpp", space.render(trace.genome), genome=trace.genome, operator="transfer",
         notes={"from": trace.origin},
     )  # fmt: skip
-    return Proposal(candidate, "transfer", "transfer", meta_prompt, params_hint=trace.params)
+    return Proposal(candidate, "transfer", "transfer", params_hint=trace.params)

@@ -5,9 +5,10 @@
     // evoforge: param TILE_M = 32 in {16, 32, 64, 128}
     // evoforge: require TILE_M * UNROLL <= 256
 
-Parameters are integers. A ``require`` line is an expression of integers, parameter names,
+Parameters are integers, their names in capitals. A ``require`` line is an expression of integers, parameter names,
 ``+ - * // % ( )``, comparisons, ``and``, ``or`` and ``not``; it is evaluated by walking its syntax
-tree, never by ``eval``, since kernels are untrusted text.
+tree, never by ``eval``, since kernels are untrusted text. C's ``&&``, ``||``, ``!`` and ``/`` are read as these, and
+a comma or semicolon too many, or a comment after the braces, as not there.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ __all__ = ["Parameter", "ParameterSpace", "Params"]
 Params = Mapping[str, int]
 
 _LINE = re.compile(r"^\s*(?://|#)\s*evoforge:\s*(.*?)\s*$")
-_PARAM = re.compile(r"^param\s+([A-Z][A-Z0-9_]*)\s*=\s*(-?\d+)\s+in\s+\{([^{}]*)\}$")
+_PARAM = re.compile(r"^param\s+([A-Z][A-Z0-9_]*)\s*=\s*(-?\d+)\s+in\s+\{([^{}]*?),?\s*\}\s*;?\s*(?:(?://|#).*)?$")
+_C_WORDS = ((re.compile(r"&&"), " and "), (re.compile(r"\|\|"), " or "), (re.compile(r"!(?!=)"), " not "))
+_C_DIVISION = re.compile(r"(?<!/)/(?!/)")
 _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -94,6 +97,12 @@ def _evaluate(node: ast.AST, values: Params) -> int:
     raise ParameterError(f"expected integers, parameters and + - * // % comparisons, got {ast.dump(node)[:60]}")
 
 
+def _as_python(expression: str) -> str:
+    for operator_, word in _C_WORDS:
+        expression = operator_.sub(word, expression)
+    return _C_DIVISION.sub("//", expression).strip()
+
+
 @dataclass(frozen=True)
 class ParameterSpace:
     """The declared parameters of one kernel and the conditions that a choice must meet."""
@@ -129,7 +138,7 @@ class ParameterSpace:
                     raise ParameterError(f"line {number}: at most {_MAX_CHOICES} choices, got {len(choices)}")
                 parameters.append(Parameter(param.group(1), default, choices))
             elif text.startswith("require "):
-                constraints.append(text.removeprefix("require ").strip())
+                constraints.append(_as_python(text.removeprefix("require ").strip().rstrip("; ")))
             elif text.startswith(("param", "require")):
                 raise ParameterError(
                     f"line {number}: expected 'evoforge: param NAME = 4 in {{1, 2, 4}}' or "

@@ -21,6 +21,7 @@ from evoforge.emitters.selection import Selection
 
 __all__ = [
     "AXES",
+    "BLIND_EMITTERS",
     "MODEL_EMITTERS",
     "AimEmitter",
     "Arm",
@@ -55,6 +56,9 @@ __all__ = [
 
 MODEL_EMITTERS = ("invent", "improve", "aim", "cross", "repair", "parametrise")
 """Emitters that a model answers, as campaign files name them; ``generator`` names all others."""
+
+BLIND_EMITTERS = ("invent",)
+"""Those of them that make sense where no kernel may be shown."""
 
 
 def generator_emitters(selection: Selection | None = None) -> tuple[Emitter, ...]:

@@ -156,6 +156,9 @@ class Memory(Protocol):
     def children(self, candidate: str) -> Sequence[Candidate]:
         """What was made from it, in the order of tickets."""
 
+    def asked(self, operator: str, candidate: str) -> int:
+        """How often `operator` asked a model for something made from it, whatever came back."""
+
     def failed(self) -> Sequence[Candidate]:
         """Those without a correct trial, in the order of tickets."""
 

@@ -23,6 +23,7 @@ __all__ = [
     "inherited_licence",
     "levels",
     "pick_elite",
+    "turn",
 ]
 
 _UNIFORM = 0.3  # share of parents drawn uniformly; the others by how fast they are
@@ -150,11 +151,16 @@ def elite_brief(view: SearchView, cell: Cell) -> KernelBrief:
 
 
 def attempts_from(view: SearchView, candidate: Candidate) -> tuple[Attempt, ...]:
-    """What was tried from `candidate` and how it ended; the latest last."""
+    """What was tried from `candidate` and how it ended, the latest last; what had no author first makes room."""
     assert view.memory is not None
     own = view.memory.best_trial(candidate.id)
     found = []
-    for child in view.memory.children(candidate.id)[-_ATTEMPTS:]:
+    children = view.memory.children(candidate.id)
+    written = [at for at, child in enumerate(children) if child.genome is None][-_ATTEMPTS:]
+    others = [at for at, child in enumerate(children) if child.genome is not None]
+    room = _ATTEMPTS - len(written)
+    for at in sorted([*written, *(others[-room:] if room else ())]):
+        child = children[at]
         best = view.memory.best_trial(child.id) or view.memory.last_trial(child.id)
         if best is None:
             continue
@@ -190,13 +196,13 @@ def exemplars(
     return tuple(elite_brief(view, cell) for cell in good), tuple(bad)
 
 
-def bottleneck(cell: Cell, evaluation: Evaluation | None) -> str | None:
+def bottleneck(cell: Cell, evaluation: Evaluation | None, *, busy: bool = False) -> str | None:
     """What most likely holds a kernel back, one of `evoforge.prompts.BOTTLENECKS`: one thing for one change.
 
     Whole tensors stored and read again cost ``bandwidth``, inputs fetched more than once ``cache``, scalar
     loads ``compute``, calls of microseconds ``overhead``. What fetches everything once, by vectors, and
-    still takes far longer than the machine needs waits: ``latency``. None within 15% of the bound. For the
-    default descriptor's axes (tiling, memory, fusion).
+    still takes far longer than the machine needs waits: ``latency``; where arithmetic is what there is to do (`busy`)
+    it is ``compute``. None within 15% of the bound. For the default descriptor's axes (tiling, memory, fusion).
     """
     if len(cell) != len(AXES):
         return None
@@ -212,7 +218,14 @@ def bottleneck(cell: Cell, evaluation: Evaluation | None) -> str | None:
         return None
     if latency is not None and latency < _SHORT_MS:
         return "overhead"
+    if busy:
+        return "compute"
     return "latency" if fraction is not None and fraction < _WAITS else "bandwidth"
+
+
+def turn(view: SearchView, operator: str, parent: Candidate) -> int:
+    """How often `operator` asked for something made from `parent` before."""
+    return view.memory.asked(operator, parent.id) if view.memory is not None else 0
 
 
 def levels(view: SearchView) -> Mapping[str, tuple[str, ...]]:

@@ -2,8 +2,8 @@
 
 An arm is (emitter, model, meta-prompt). Its reward is modelled as a sum of one effect each, plus an
 intercept, by Bayesian linear regression whose older observations fade (Russac et al. 2019, arXiv
-1909.09146). A meta-prompt's effect is the sum of its own and its ancestors', each with a prior of
-its own, so that a child starts at its parent's posterior, widened.
+1909.09146). A meta-prompt's effect is the sum of its own and its nearest ancestors', each with a
+prior of its own, so that a child starts at its parent's posterior, widened.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _WEIGHT_PULLS = 8.0  # pulls of an (emitter, meta-prompt) after which its strate
 _COST_PULLS = 2.0  # pseudo-pulls at the mean cost, for arms with little history
 _HORIZON = 512  # tickets kept: older ones weigh less than discount ** 512
 _FLOOR = 1e-3
+_ANCESTORS = 8  # whose effects a meta-prompt has, besides its own: of weeks of evolution there are thousands
 _NOTHING = 0.25  # what a right kernel that gains nothing earns of its rank
 _ROWS = 256  # ranked at a time
 
@@ -180,7 +181,7 @@ class Bandit:
         return [self._done[ticket] for ticket in sorted(self._done)[-_HORIZON:]]
 
     def _features(self, pull: _Pull) -> list[str]:
-        ancestors = [pull.meta_prompt, *self._lineage(pull.meta_prompt)]
+        ancestors = [pull.meta_prompt, *self._lineage(pull.meta_prompt)[:_ANCESTORS]]
         return ["", f"emitter {pull.emitter}", f"model {pull.model}", *(f"prompt {ref}" for ref in ancestors)]
 
     def _matrix(self, pulls: Sequence[_Pull], names: Mapping[str, int]) -> npt.NDArray[np.float64]:

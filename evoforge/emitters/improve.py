@@ -15,6 +15,7 @@ from evoforge.emitters.assignment import (
     hints,
     levels,
     pick_elite,
+    turn,
 )  # fmt: skip
 from evoforge.prompts import Brief
 
@@ -40,9 +41,9 @@ class ImproveEmitter:
         good, bad = exemplars(view, rng, [parent.candidate])
         brief = Brief(
             self.name, view.task, (parent,),
-            bottleneck=bottleneck(cell, parent.evaluation),
+            bottleneck=bottleneck(cell, parent.evaluation, busy=view.task.busy),
             attempts=attempts_from(view, parent.candidate),
-            good=good, bad=bad, axes=levels(view),
+            good=good, bad=bad, axes=levels(view), turn=turn(view, self.name, parent.candidate),
         )  # fmt: skip
         return Assignment(brief, self.name, (cell,), None, hints(view, cell))
 

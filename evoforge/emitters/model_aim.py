@@ -6,7 +6,7 @@ import numpy as np
 
 from evoforge.core import Cell, MetaPrompt
 from evoforge.emitters._base import Outcome, SearchView, distance
-from evoforge.emitters.assignment import Assignment, attempts_from, elite_brief, exemplars, hints, levels
+from evoforge.emitters.assignment import Assignment, attempts_from, elite_brief, exemplars, hints, levels, turn
 from evoforge.emitters.selection import Selection
 from evoforge.prompts import Brief
 
@@ -35,7 +35,7 @@ class ModelAimEmitter:
         brief = Brief(
             self.name, view.task, (parent,), target_cell=target,
             attempts=attempts_from(view, parent.candidate),
-            good=there or good, bad=bad, axes=levels(view),
+            good=there or good, bad=bad, axes=levels(view), turn=turn(view, self.name, parent.candidate),
         )  # fmt: skip
         return Assignment(brief, self.name, (cell,), target, hints(view, cell))
 

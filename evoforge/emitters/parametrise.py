@@ -11,6 +11,7 @@ from evoforge.prompts import Brief
 
 __all__ = ["ParametriseEmitter"]
 
+_TRIES = 2  # the first reply may be useless
 _FEW = 1  # declared parameters up to which there may be more to find
 
 
@@ -36,7 +37,7 @@ class ParametriseEmitter:
         """Nothing to learn: what was asked once is seen in the campaign's memory."""
 
     def _cells(self, view: SearchView) -> list[Cell]:
-        """Cells of elites with hardly a parameter that were not parametrised yet."""
+        """Cells of elites with hardly a parameter that nobody was asked for twice, and that have no such child."""
         return [
             cell
             for cell, (_, candidate) in sorted(view.elites.items())
@@ -44,5 +45,6 @@ class ParametriseEmitter:
             and len(candidate.space.parameters) <= _FEW
             and (self.name, candidate.id) not in view.asked
             and view.memory is not None
+            and view.memory.asked(self.name, candidate.id) < _TRIES
             and not any(child.operator == self.name for child in view.memory.children(candidate.id))
         ]

@@ -6,7 +6,7 @@ import numpy as np
 
 from evoforge.core import Candidate, MetaPrompt, Status
 from evoforge.emitters._base import Outcome, SearchView
-from evoforge.emitters.assignment import Assignment, levels
+from evoforge.emitters.assignment import Assignment, levels, turn
 from evoforge.prompts import Brief, KernelBrief
 
 __all__ = ["RepairEmitter"]
@@ -38,7 +38,8 @@ class RepairEmitter:
         row = view.memory.last_trial(candidate.id)
         hypothesis = str(candidate.notes.get("hypothesis", ""))
         parent = KernelBrief(candidate, row, None, None, hypothesis, row.reason if row else "")
-        return Assignment(Brief(self.name, view.task, (parent,), axes=levels(view)), self.name)
+        again = turn(view, self.name, candidate)
+        return Assignment(Brief(self.name, view.task, (parent,), axes=levels(view), turn=again), self.name)
 
     def tell(self, outcome: Outcome) -> None:
         """Nothing to learn: the campaign's memory counts the repairs."""
@@ -54,7 +55,7 @@ def _mendable(view: SearchView) -> list[Candidate]:
         row = memory.last_trial(candidate.id)
         if candidate.genome is not None or row is None or row.status not in _MENDABLE:
             continue
-        asked = sum(child.operator == "repair" for child in memory.children(candidate.id))
+        asked = memory.asked("repair", candidate.id)
         if asked + _depth(view, candidate) < _REPAIRS and ("repair", candidate.id) not in view.asked:
             found.append(candidate)
     return found

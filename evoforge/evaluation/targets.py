@@ -33,6 +33,10 @@ ISAS: dict[str, tuple[int, frozenset[str]]] = {
 }
 """ISA level → (bytes of its widest vector, the CPU flags it needs)."""
 
+_TOLD = (
+    *("avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vbmi", "avx512_vnni"),
+    *("avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"),
+)
 _SYSTEM = Path("/sys/devices/system/cpu")
 
 
@@ -190,9 +194,12 @@ def _check_isa(isa: str) -> None:
 
 
 def _missing(isa: str) -> list[str]:
+    return sorted(_needed(isa) - _cpu()[1])
+
+
+def _needed(isa: str) -> frozenset[str]:
     levels = list(ISAS)
-    needed: set[str] = set().union(*(ISAS[level][1] for level in levels[: levels.index(isa) + 1]))
-    return sorted(needed - _cpu()[1])
+    return frozenset[str]().union(*(ISAS[level][1] for level in levels[: levels.index(isa) + 1]))
 
 
 def _fingerprint(threads: int, isa: str) -> dict[str, object]:
@@ -218,6 +225,12 @@ def _fingerprint(threads: int, isa: str) -> dict[str, object]:
         "protocol": PROTOCOL_VERSION,
         **({"matrix": "amx_bf16"} if isa == "native" and {"amx_tile", "amx_bf16"} <= flags else {}),
     }
+
+
+def instruction_sets(isa: str) -> tuple[str, ...]:
+    """What of the instruction sets that a kernel's author may ask for are there, by their names in /proc/cpuinfo."""
+    has = _cpu()[1] if isa == "native" else _needed(isa)
+    return tuple(name for name in _TOLD if name in has)
 
 
 def _vector_bytes(isa: str, flags: frozenset[str]) -> int:

@@ -32,7 +32,8 @@ class TaskBrief:
     (``in0: f32[8,1024] …``). `baseline_ms` maps a workload to ``{"eager": …, "compiled": …}``,
     `bounds_ms` to the time that no kernel can go below (None: not known). `target_facts` are what a
     kernel's author must know of the hardware (cores, instruction set, cache sizes, bandwidths,
-    peaks). `contract` is the source contract of `language` (`load_contract`).
+    peaks). `contract` is the source contract of `language` (`load_contract`). `busy` says that arithmetic and not
+    memory is what bounds it, in most workloads.
     """
 
     source: str
@@ -44,6 +45,7 @@ class TaskBrief:
     baseline_ms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     bounds_ms: Mapping[str, float | None] = field(default_factory=dict)
     target_facts: Mapping[str, str] = field(default_factory=dict)
+    busy: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Brief:
     """One request. `attempts` are oldest first; `good` and `bad` are exemplars, the most telling first.
 
     `axes` maps the descriptor's axes, in the order of a cell's entries, to the names of their levels.
-    `bottleneck` is one of `BOTTLENECKS`.
+    `bottleneck` is one of `BOTTLENECKS`. `turn` counts how often the same was asked for before.
     """
 
     operator: str
@@ -90,6 +92,7 @@ class Brief:
     good: tuple[KernelBrief, ...] = ()
     bad: tuple[KernelBrief, ...] = ()
     axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    turn: int = 0
 
     def __post_init__(self) -> None:
         if self.operator not in LLM_OPERATORS:

@@ -6,7 +6,7 @@
     language: [cpp]
     axes: {memory: [3]}            # levels that the technique helps to reach
     bottlenecks: [bandwidth]
-    needs: [amx]                   # optional: words of the hardware's facts without which it is useless
+    needs: [amx]                   # optional: words of the hardware's facts and tensors' dtypes it is useless without
     ---
     # Title
 
@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -106,29 +107,35 @@ def pick_cards(
     *,
     axes: Sequence[str] = _AXES,
     features: AbstractSet[str] | None = None,
+    turn: int = 0,
 ) -> tuple[Card, ...]:
     """At most `n` cards that help from one cell to another, or against a bottleneck, the best first.
 
-    A level that has to change counts most, then the bottleneck, then a level that has to be kept.
-    Cards that fit nothing are left out; ties go by name.
+    A level that has to change counts most, then the bottleneck, more so for cards about that one alone, then a level
+    that has to be kept. Cards that fit nothing are left out; ties go by name, beginning further on with every `turn`.
 
     Args:
         axes: names of the cells' entries.
-        features: words of the target's facts; a card's `needs` must each begin one of them. None: not asked.
+        features: words of the target's facts and of dtypes; a card's `needs` must each begin one. None: not asked.
+        turn: how often the same was asked before: who asks again is told other techniques.
     """
-    ranked = []
-    for card in cards:
+    ranked: dict[float, list[Card]] = defaultdict(list)
+    for card in sorted(cards, key=lambda card: card.name):
         if language not in card.languages or not _usable(card, features):
             continue
-        score = 3 * (bottleneck is not None and bottleneck in card.bottlenecks)
+        score = 3.0 * (bottleneck is not None and bottleneck in card.bottlenecks)
+        score += 0.5 * (card.bottlenecks == (bottleneck,))
         for index, axis in enumerate(axes):
             levels = card.axes.get(axis, ())
             if to_cell is not None and to_cell[index] in levels:
                 score += 1 if from_cell is not None and from_cell[index] == to_cell[index] else 4
         if score:
-            ranked.append((-score, card.name, card))
-    ranked.sort(key=lambda row: row[:2])
-    return tuple(card for _, _, card in ranked[:n])
+            ranked[score].append(card)
+    found: list[Card] = []
+    for score in sorted(ranked, reverse=True):
+        first = n * turn % len(ranked[score])
+        found += ranked[score][first:] + ranked[score][:first]
+    return tuple(found[:n])
 
 
 def _usable(card: Card, features: AbstractSet[str] | None) -> bool:

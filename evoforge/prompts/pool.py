@@ -7,6 +7,7 @@ totals that people and reports read, and the evidence that evolution works from.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -86,6 +87,7 @@ class PromptPool:
         self._outcomes: list[tuple[int, str, float, float, float]] = []
         self._best: dict[str, list[Note]] = {}
         self._failed: dict[str, list[Note]] = {}
+        self._above: dict[str, tuple[str, ...]] = {}
         for prompt in prompts:
             self.add(prompt)
 
@@ -172,15 +174,18 @@ class PromptPool:
 
     def ancestors(self, ref: str) -> tuple[str, ...]:
         """Refs of parents, their parents and so on, nearest first, each once; empty for unknown refs."""
-        found: list[str] = []
-        queue = [ref]
-        while queue:
-            prompt = self._prompts.get(queue.pop(0))
-            for parent in prompt.parents if prompt else ():
-                if parent not in found:
-                    found.append(parent)
-                    queue.append(parent)
-        return tuple(found)
+        if ref not in self._prompts:
+            return ()
+        if ref not in self._above:  # for good: parents come before their children, and nothing changes
+            found: dict[str, None] = {}
+            queue = deque([ref])
+            while queue:
+                for parent in self._prompts[queue.popleft()].parents:
+                    if parent not in found:
+                        found[parent] = None
+                        queue.append(parent)
+            self._above[ref] = tuple(found)
+        return self._above[ref]
 
     # -- credit --------------------------------------------------------------------------------
 

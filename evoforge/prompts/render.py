@@ -112,7 +112,8 @@ def _cards(brief: Brief, known: Sequence[Card], send: Send) -> tuple[Card, ...]:
     start = brief.parents[0].cell if brief.parents else None
     bottleneck = brief.bottleneck or ("correctness" if brief.operator == "repair" else None)
     facts = brief.task.target_facts if send.hardware else {}
-    features = frozenset(re.findall(r"\w+", " ".join(facts.values()).lower()))
+    words = [*facts.values(), *brief.task.workloads.values()]
+    features = frozenset(re.findall(r"\w+", " ".join(words).lower()))
     return pick_cards(
         known,
         brief.task.language,
@@ -122,6 +123,7 @@ def _cards(brief: Brief, known: Sequence[Card], send: Send) -> tuple[Card, ...]:
         CARDS,
         axes=tuple(brief.axes),
         features=features,
+        turn=brief.turn,
     )
 
 

@@ -14,7 +14,7 @@ from evoforge.errors import ReplyError
 from evoforge.prompts.edits import apply_edits, find_edits, is_marker
 from evoforge.prompts.scrub import code_only, one_line
 
-__all__ = ["MAX_REPLY_CHARS", "MAX_SOURCE_BYTES", "Answer", "parse_reply"]
+__all__ = ["MAX_REPLY_CHARS", "MAX_SOURCE_BYTES", "Answer", "parse_reply", "without_thoughts"]
 
 MAX_REPLY_CHARS = 1_000_000
 MAX_SOURCE_BYTES = 200_000
@@ -30,6 +30,7 @@ _C_START = re.compile(r"\s*(?://|/\*|#\s*include|#\s*define|#\s*pragma|extern\b|
 _PY_START = re.compile(r"\s*(?:#(?!#|\s*\w+\s*$)|import\b|from\s+\w|\"\"\"|@triton)")
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _NO_FILES = ("diff", "patch")
+_THOUGHT = re.compile(r"</think(?:ing)?>[ \t]*$")
 
 
 @dataclass(frozen=True)
@@ -43,20 +44,22 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Block:
-    """A fenced block: its text, whether the fence was closed, and the line it ends on."""
+    """A fenced block: its text, whether the fence was closed, and the lines it begins and ends on."""
 
     text: str
     tag: str
     closed: bool
+    start: int
     end: int
 
 
 def parse_reply(text: str, *, language: str, parent: str | None = None) -> Answer:
     """The kernel that a reply holds.
 
-    Prose around it, several blocks, both kinds of fences, language tags and CRLF are tolerated. Of
-    the blocks that define the entry point (``evo_run``, or ``def run(`` for triton) the last counts.
-    With `parent`, SEARCH/REPLACE edits of it are read too; of edits and a whole file, what ends last.
+    Prose around it, several blocks, both kinds of fences, language tags and CRLF are tolerated; what a model
+    thought before it answered is left out. Of the blocks that define the entry point (``evo_run``, or
+    ``def run(`` for triton) the last counts. With `parent`, SEARCH/REPLACE edits of it are read too; of edits
+    and a whole file, what ends last.
 
     Args:
         parent: the source that edits refer to, as it was shown.
@@ -68,11 +71,13 @@ def parse_reply(text: str, *, language: str, parent: str | None = None) -> Answe
         raise ReplyError(f"expected a reply of at most {MAX_REPLY_CHARS} characters, got {len(text)}")
     if not text.strip():
         raise ReplyError("expected a kernel, got an empty reply")
-    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = without_thoughts(text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n"))
     blocks, outside = _blocks(lines)
     hypothesis = _hypothesis(lines, outside)
     edits, end, whole = find_edits(lines) if parent is not None else ([], -1, True)
     file = _file(blocks, language)
+    if not whole and file is not None and file.closed and file.start > _last_mark(lines):
+        edits, whole = [], True  # a mark that nobody meant, and a whole kernel after it
     if edits and parent is not None and (file is None or end > file.end):
         if not whole:
             raise ReplyError("the reply ends inside an edit; expected '>>>>>>> REPLACE' after every SEARCH")
@@ -88,6 +93,13 @@ def parse_reply(text: str, *, language: str, parent: str | None = None) -> Answe
         cut = "" if blocks[-1].closed else ", the last one cut off"
         raise ReplyError(f"expected a code block that defines {_entry_name(language)}, got {held}{cut}")
     return Answer(_checked(_bare(lines, language), language), hypothesis, "file")
+
+
+def without_thoughts(lines: Sequence[str]) -> list[str]:
+    """What follows the last line that ends in ``</think>``, if anything does: drafts before it are no answer."""
+    ends = [at for at, line in enumerate(lines) if _THOUGHT.search(line[-20:])]
+    after = lines[ends[-1] + 1 :] if ends else lines
+    return list(after if any(line.strip() for line in after) else lines)
 
 
 def _blocks(lines: Sequence[str]) -> tuple[list[_Block], list[int]]:
@@ -107,9 +119,13 @@ def _blocks(lines: Sequence[str]) -> tuple[list[_Block], list[int]]:
         while end < len(lines) and not _closes(lines[end], fence):
             end += 1
         body = [_dedent(line, indent) for line in lines[at + 1 : end]]
-        blocks.append(_Block("\n".join(body), tag.split()[0] if tag else "", end < len(lines), end))
+        blocks.append(_Block("\n".join(body), tag.split()[0] if tag else "", end < len(lines), at, end))
         at = end + 1
     return blocks, outside
+
+
+def _last_mark(lines: Sequence[str]) -> int:
+    return max((at for at, line in enumerate(lines) if is_marker(line)), default=-1)
 
 
 def _closes(line: str, fence: str) -> bool:

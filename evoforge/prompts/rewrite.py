@@ -17,8 +17,8 @@ from evoforge.prompts.edits import Edit, apply_edits, find_edits, is_marker
 from evoforge.prompts.evolve import LEAST, MOST, Vocabulary
 from evoforge.prompts.files import format_meta_prompt
 from evoforge.prompts.pool import Evidence, Note
-from evoforge.prompts.render import fill
-from evoforge.prompts.reply import MAX_REPLY_CHARS
+from evoforge.prompts.render import estimate_tokens, fill
+from evoforge.prompts.reply import MAX_REPLY_CHARS, without_thoughts
 from evoforge.prompts.scrub import Identity, clean
 from evoforge.prompts.words import Words, fence
 
@@ -45,20 +45,39 @@ def rewrite_request(
     better_evidence: Evidence | None = None,
     vocabulary: Vocabulary | None = None,
     identity: Identity | None = None,
+    send: Send | None = None,
+    tokens: int | None = None,
 ) -> tuple[str, str]:
-    """(system, user): asks a model to improve `prompt` in the light of what came of it."""
-    words = Words(identity or Identity.here(), Send())
+    """(system, user): asks a model to improve `prompt` in the light of what came of it.
+
+    Args:
+        send: what may leave this machine (default: everything).
+        tokens: the most that both may have together, by estimate: evidence is cut down to it, the least telling first.
+    """
+    words = Words(identity or Identity.here(), send or Send())
     known = _known(prompt, better, vocabulary)
     keys = [f"{table}.{key}" for table in ("operators", "stress", "priors") for key in sorted(getattr(known, table))]
     system = fill(
         "rewrite_system.md.j2", language_name={"cpp": "C++", "cuda": "CUDA C++"}.get(prompt.language, "Triton")
     )
-    user = fill(
+    for most in (None, 16, 8, 4, 2, 0):
+        user = _user(prompt, better, evidence, better_evidence, keys, words, most)
+        if tokens is None or estimate_tokens(system + user) <= tokens:
+            break
+    return system, user
+
+
+def _user(
+    prompt: MetaPrompt, better: MetaPrompt | None, evidence: Evidence, better_evidence: Evidence | None,
+    keys: Sequence[str], words: Words, most: int | None,
+) -> str:  # fmt: skip
+    """With at most so many notes of a kind."""
+    return fill(
         "rewrite_user.md.j2",
         prompt=fence(words.text(format_meta_prompt(prompt)).strip(), "markdown"),
         better=fence(words.text(format_meta_prompt(better)).strip(), "markdown") if better is not None else "",
-        evidence=_record(evidence, words),
-        better_evidence=_record(better_evidence, words) if better_evidence is not None else None,
+        evidence=_record(evidence, words, most),
+        better_evidence=_record(better_evidence, words, most) if better_evidence is not None else None,
         max_edits=MAX_EDITS,
         max_weights=MAX_WEIGHTS,
         max_chars=MAX_SECTION_CHARS,
@@ -67,7 +86,6 @@ def rewrite_request(
         most=f"{MOST:g}",
         keys=", ".join(keys),
     )
-    return system, user
 
 
 def apply_rewrite(
@@ -88,7 +106,7 @@ def apply_rewrite(
     """
     if len(reply_text) > MAX_REPLY_CHARS:
         raise ReplyError(f"expected a reply of at most {MAX_REPLY_CHARS} characters, got {len(reply_text)}")
-    lines = clean(reply_text).split("\n")
+    lines = without_thoughts(clean(reply_text).split("\n"))
     edits, _, whole = find_edits(lines)
     if not whole:
         raise ReplyError("the reply ends inside an edit; expected '>>>>>>> REPLACE' after every SEARCH")
@@ -199,13 +217,13 @@ def _check_sections(prompt: MetaPrompt, sections: Mapping[str, str]) -> None:
         raise ReplyError(f"expected at most {MAX_CHANGE:.0%} of the text to change, got {changed / max(total, 1):.0%}")
 
 
-def _record(evidence: Evidence, words: Words) -> dict[str, object]:
+def _record(evidence: Evidence, words: Words, most: int | None) -> dict[str, object]:
     return {
         "credit": evidence.credit,
-        "best": [_note(note, words) for note in evidence.best if note.gain > 0],
-        "failed": [_note(note, words) for note in evidence.failed],
-        "best_elsewhere": [_note(note, words) for note in evidence.best_elsewhere if note.gain > 0],
-        "failed_elsewhere": [_note(note, words) for note in evidence.failed_elsewhere],
+        "best": [_note(note, words) for note in evidence.best[:most] if note.gain > 0],
+        "failed": [_note(note, words) for note in evidence.failed[:most]],
+        "best_elsewhere": [_note(note, words) for note in evidence.best_elsewhere[:most] if note.gain > 0],
+        "failed_elsewhere": [_note(note, words) for note in evidence.failed_elsewhere[:most]],
     }
 
 
@@ -213,5 +231,5 @@ def _note(note: Note, words: Words) -> str:
     parts = [f"{words.line(note.operator, 20)}, {words.line(note.status, 30)}"]
     parts += [f"gain {note.gain:.3g}"] if note.gain else []
     parts += [f"expected {words.quoted(note.hypothesis, 160)}"] if note.hypothesis else []
-    parts += [f"reason {words.quoted(note.reason, 160)}"] if note.reason else []
+    parts += [f"reason {words.quoted(note.reason, 160)}"] if note.reason and words.send.kernels else []
     return ", ".join(parts)

@@ -91,7 +91,8 @@ class Words:
             rows.append(f"speed-up over the baseline of which it is sure (95%): {2.0**kernel.lower:.3g}")
         if kernel.hypothesis:
             rows.append(f"its author expected: {self.quoted(kernel.hypothesis)}")
-        if kernel.outcome:
+        right = evaluation is not None and evaluation.status.correct
+        if kernel.outcome and (right or self.send.kernels):  # else it quotes what a compiler said of the source
             rows.append(f"what came of it: {self.quoted(kernel.outcome)}")
         reason = ""
         if evaluation is not None and evaluation.reason and not evaluation.status.correct and self.send.kernels:

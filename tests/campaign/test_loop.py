@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 
 from evoforge.campaign._budget import Clock
+from evoforge.campaign._desk import Desk
 from evoforge.campaign._events import Event, Narrator, Observer
 from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import Journey
 from evoforge.campaign._loop import Loop
 from evoforge.campaign._state import State
 from evoforge.core import Block, Candidate, Cell, Evaluation, Kind, MetaPrompt, Status, WorkloadTiming
-from evoforge.emitters import Bandit, Emitter, Outcome, Proposal, SearchView
-from evoforge.prompts import PromptPool
+from evoforge.emitters import Assignment, Bandit, Emitter, Outcome, Proposal, SearchView
+from evoforge.llm import ModelSpec, ScriptedClient
+from evoforge.prompts import Brief, PromptPool, Send, TaskBrief
 from evoforge.storage import Store
 
 CELL, OTHER = (1, 2, 3), (0, 0, 0)
@@ -205,3 +207,27 @@ def test_an_emitter_that_breaks_costs_its_ticket_and_is_told_once(broken: Empty,
     assert (reason, len(watcher.shown)) == ("evals", 40)
     assert broken.asked > 1
     assert told.notices == [f"aim broke and its ticket was left out, please report it: KeyError: '{what}'"]
+
+
+class Wordy(Empty):
+    """Asks a model about a task that no prompt has room for."""
+
+    name = "invent"
+
+    def assign(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Assignment:
+        self.asked += 1
+        task = TaskBrief("x = 1\n" * 50_000, {}, "tight", "ieee", "cpp", "contract")
+        return Assignment(Brief(self.name, task), self.name)
+
+
+def test_what_is_too_long_to_be_asked_is_left_out_with_one_notice() -> None:
+    told, wordy, client = Told(), Wordy(), ScriptedClient([])
+    loop, watcher = made(41, frozenset({CELL, OTHER}), None, workers=4, observer=told)
+    loop.writers = (wordy,)
+    spec = ModelSpec("openai/free", usd_per_mtok_in=0.0, usd_per_mtok_out=0.0)
+    loop.desk = Desk(client, [spec], tokens=24000, send=Send(), at_once=1)
+    assert loop.run([Proposal(FIRST, operator="sample", emitter="sample")]) == "evals"
+    loop.desk.close()
+    assert wordy.asked and not client.requests and len(watcher.shown) == 40
+    (notice,) = told.notices
+    assert notice.startswith("invent was left out: ") and "raise meta_prompts.tokens" in notice

@@ -354,6 +354,7 @@ def test_models_and_generator_share_a_campaign_and_resume(task: Path, tmp_path: 
         ({"budget": {"evals": 3}}, "usd"),
         ({"models": []}, "models"),
         ({"emitters": ["improve", "dream"]}, "dream"),
+        ({"emitters": ["invent", "aim"], "send": {"kernels": False}}, "aim must show a model a kernel"),
     ],
 )
 def test_what_does_not_go_together_is_said_before_anything_runs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,10 @@ def search(store: Store) -> Loop:
         journey=journey, space=None, emitters=(), bandit=Bandit(pool.ancestors), pool=pool,
         evolution=Evolution(0, 0, 1e-4, 8), seed=0, workers=2,
     )  # fmt: skip
+
+
+def at(number: int) -> Candidate:
+    return Candidate("cpp", HEADER + f"kernel {number}")
 
 
 def view(loop: Loop) -> Any:
@@ -197,3 +202,26 @@ def test_what_was_handed_on_is_judged_under_its_own_ticket(store: Store) -> None
     assert loop.run([], left.answers) == "evals"
     assert [one.ticket for one in store.proposals("c")] == [4]
     assert not restore(search(store), store, "c").answers
+
+
+def test_a_resumed_pool_has_the_same_credits_and_the_same_prompts_at_work(store: Store) -> None:
+    """Children are born while outcomes come in; what each displaced then was judged by what was known then."""
+    loop = search(store)
+    loop.evolution = Evolution(every=3, seed=5, usd_per_s=1e-4, active=7)
+    prompts = [prompt.ref for prompt in loop.pool]
+    for ticket in range(24):
+        name = prompts[ticket % len(prompts)] if ticket else None  # the first kernel is nobody's merit
+        candidate = replace(at(ticket), meta_prompt=name)
+        proposal = Proposal(candidate, "sample", "sample", params_hint={"T": 1}, meta_prompt=name)
+        loop._learn(loop.journey.travel(ticket, proposal))
+        for child in loop.evolution.due(loop.pool, None):
+            store.add_meta_prompt("c", child)
+            prompts.append(child.ref)
+    again = search(store)
+    again.evolution = Evolution(every=3, seed=5, usd_per_s=1e-4, active=7)
+    restore(again, store, "c")
+    assert any(prompt.parents for prompt in loop.pool.active()), "else this shows nothing"
+    assert [prompt.ref for prompt in again.pool.active()] == [prompt.ref for prompt in loop.pool.active()]
+    assert again.pool.credits() == loop.pool.credits()
+    assert again.evolution.due(again.pool, None) == [], "none is bred twice"
+    assert sum(credit.uses for credit in again.pool.credits().values()) == 23

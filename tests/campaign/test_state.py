@@ -58,9 +58,10 @@ def test_what_was_stopped_early_counts_as_measured_and_what_is_wrong_does_not() 
     state.note(dataclasses.replace(_measured(made, -1.0, Kind.TRIAL, {"TILE": 16}), status=Status.PRUNED))
     state.note(Evaluation(made.id, {"TILE": 2}, "task", "target", Status.WRONG))
     state.note(_measured(foreign, 0.9, Kind.TRIAL))
-    genomes, params, heights = zip(*state.measured(), strict=True)
-    assert genomes == ({"unroll": "many"},) * 2 and params == ({"TILE": 8}, {"TILE": 16})
-    assert heights == pytest.approx((0.5, -1.0), abs=1e-9)
+    found = state.measured()
+    assert [candidate for candidate, _ in found] == [made, made]
+    assert [row.params for _, row in found] == [{"TILE": 8}, {"TILE": 16}]
+    assert [row.objective for _, row in found] == pytest.approx([0.5, -1.0], abs=1e-9)
 
 
 def test_what_a_confirmation_refuted_is_believed_no_more() -> None:
@@ -79,7 +80,18 @@ def test_what_a_confirmation_refuted_is_believed_no_more() -> None:
     state.note(wrong)
     assert state.failed() == [bad] and state.last_trial(bad.id) == wrong and state.best_trial(bad.id) is None
     assert state.winners(9) == [{"TILE": 8}]
-    assert [genome for genome, _, _ in state.measured()] == [{"unroll": "one"}]
+    assert [candidate.genome for candidate, _ in state.measured()] == [{"unroll": "one"}]
     assert [elite.candidate for elite in state.lineage(0)] == [good.id]
     outcome = state.outcome(proposal, 1, state.tried(bad.id), 0.0, {})
     assert not outcome.valid and outcome.statuses == (Status.WRONG,) and outcome.evaluation is None
+
+
+def test_questions_count_whatever_came_back() -> None:
+    state = State(None)
+    parent = Candidate("cpp", "// parent")
+    child = Candidate("cpp", "// child", parents=(parent.id,), operator="improve")
+    state.propose(0, Proposal(parent, operator="sample", emitter="sample"))
+    for _ in range(2):
+        state.ask("repair", [parent.id])
+    state.propose(1, Proposal(child, operator="improve", emitter="improve"))
+    assert [state.asked(name, parent.id) for name in ("repair", "improve", "aim")] == [2, 1, 0]

@@ -40,6 +40,27 @@ def test_inherit_takes_what_fits_and_falls_back() -> None:
     assert space.inherit({"TILE_M": 128}) == space.defaults()
 
 
+@pytest.mark.parametrize("tail", ["}", "};", ",}", "}  // unroll", "} // one of {these}", "}# x", ", };  "])
+def test_what_a_writer_of_c_adds_to_a_line_is_read(tail: str) -> None:
+    space = ParameterSpace.parse(f"// evoforge: param T = 4 in {{1, 2, 4{tail}\n")
+    assert space.parameters == (Parameter("T", 4, (1, 2, 4)),)
+
+
+@pytest.mark.parametrize(
+    ("expression", "feasible"),
+    [
+        ("T % 2 == 0 && T <= 8", {2, 4, 8}),
+        ("T == 4 || T > 8;", {4, 16}),
+        ("!(T == 4) && T != 1 || T == 4", {2, 4, 8, 16}),
+        ("T / 4 == 1", {4}),
+        ("T // 4 == 1", {4}),
+    ],
+)
+def test_operators_of_c_mean_what_they_mean_there(expression: str, feasible: set[int]) -> None:
+    space = ParameterSpace.parse(f"// evoforge: param T = 4 in {{1, 2, 4, 8, 16}}\n// evoforge: require {expression}\n")
+    assert {point["T"] for point in space.points()} == feasible
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [

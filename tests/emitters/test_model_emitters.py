@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,7 @@ class Past:
 
     def __init__(self, rows: Sequence[tuple[Candidate, Evaluation]] = ()) -> None:
         self.rows = {candidate.id: (candidate, row) for candidate, row in rows}
+        self.questions: Counter[tuple[str, str]] = Counter()
 
     def add(self, candidate: Candidate, status: Status) -> None:
         self.rows[candidate.id] = (candidate, judged(candidate, status))
@@ -47,6 +49,10 @@ class Past:
 
     def children(self, candidate: str) -> list[Candidate]:
         return [one for one, _ in self.rows.values() if candidate in one.parents]
+
+    def asked(self, operator: str, candidate: str) -> int:
+        made = sum(one.operator == operator for one in self.children(candidate))
+        return max(made, self.questions[operator, candidate])
 
     def failed(self) -> list[Candidate]:
         return [one for one, row in self.rows.values() if not row.status.correct]
@@ -107,6 +113,29 @@ def test_improve_names_one_bottleneck_and_what_was_tried(view: SearchView, promp
     assert (attempt.hypothesis, attempt.status, attempt.reason) == ("unroll more", "WRONG", "it went wrong")
     assert [one.candidate.id for one in mine.brief.bad] == [child.id]
     assert mine.params_hint == {"TILE": 32}
+
+
+def test_what_authors_tried_is_told_before_what_the_generator_did(
+    view: SearchView, prompt: MetaPrompt, past: Past
+) -> None:
+    parent = view.elites[(2, 1, 2)][1]
+    written = Candidate("cpp", "written", parents=(parent.id,), operator="improve", notes={"hypothesis": "unroll"})
+    past.add(written, Status.WRONG)
+    for number in range(12):
+        past.add(Candidate("cpp", f"made {number}", parents=(parent.id,), genome={"a": number}), Status.CORRECT)
+    found = [asked("improve", view, prompt, seed) for seed in range(20)]
+    (mine, *_) = [one for one in found if one.parent_cells == ((2, 1, 2),)]
+    assert [one.hypothesis for one in mine.brief.attempts] == ["unroll", *[""] * 7]
+
+
+def test_a_question_that_came_back_empty_counts_as_asked(view: SearchView, prompt: MetaPrompt, past: Past) -> None:
+    (repair,) = model_emitters(["repair"])
+    broken = Candidate("cpp", "broken", operator="invent", model="m")
+    past.add(broken, Status.BUILD_ERROR)
+    past.questions["repair", broken.id] = 1
+    assert asked("repair", view, prompt).brief.turn == 1
+    past.questions["repair", broken.id] = 2
+    assert not repair.ready(view)
 
 
 def test_fast_elites_are_parents_more_often(view: SearchView, prompt: MetaPrompt) -> None:
@@ -187,6 +216,8 @@ def test_the_bottleneck_follows_from_cell_and_time(
 ) -> None:
     row = judged(Candidate("cpp", "x"), Status.CORRECT, ms=ms, bound_ms=bound_ms)
     assert bottleneck(cell, row) == expected
+    busy = "compute" if expected in ("latency", "bandwidth") and cell[2] == 3 else expected
+    assert bottleneck(cell, row, busy=True) == busy, "no bandwidth helps where arithmetic is what there is to do"
 
 
 def test_every_name_has_its_emitter() -> None:

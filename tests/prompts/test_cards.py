@@ -75,11 +75,20 @@ def test_cards_are_picked_by_what_has_to_change() -> None:
     assert names("cpp", (0, 0, 0), (3, 2, 3), "compute", 3) == names("cpp", (0, 0, 0), (3, 2, 3), "compute", 3)
 
 
+def test_who_asks_again_is_told_other_cards() -> None:
+    turns = [names("cpp", None, None, "bandwidth", 3, features=set(), turn=turn) for turn in range(9)]
+    assert turns[0] == names("cpp", None, None, "bandwidth", 3, features=set())
+    told = {name for turn in turns for name in turn}
+    alone = {card.name for card in CARDS if "cpp" in card.languages and card.bottlenecks == ("bandwidth",)}
+    assert alone and alone <= told and set(turns[0]) & alone, "what is about this alone comes first"
+    assert len(told) > 3
+
+
 def test_cards_for_missing_hardware_are_left_out() -> None:
     every = names("cpp", None, None, "compute", 50)
     assert {"amx-tiles", "dot-product-units"} <= set(every)
     plain = names("cpp", None, None, "compute", 50, features={"avx2", "fma"})
-    assert set(every) - set(plain) == {"amx-tiles", "dot-product-units"}
+    assert set(every) - set(plain) == {"amx-tiles", "dot-product-units", "bf16-storage"}
     assert "amx-tiles" in names("cpp", None, None, "compute", 50, features={"amx_bf16"})
 
 

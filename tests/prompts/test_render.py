@@ -93,8 +93,9 @@ def test_the_system_message_is_the_same_for_every_request(make: SimpleNamespace)
 
 def test_what_may_not_leave_does_not(make: SimpleNamespace) -> None:
     parent = make.kernel(
-        status=Status.BUILD_ERROR, reason="line 3: SECRET_KERNEL", source=make.KERNEL + "// SECRET_KERNEL\n"
-    )
+        status=Status.BUILD_ERROR, reason="line 3: SECRET_KERNEL", source=make.KERNEL + "// SECRET_KERNEL\n",
+        outcome="line 3: SECRET_KERNEL",
+    )  # fmt: skip
     good = (make.kernel(source=make.KERNEL + "// SECRET_KERNEL 2\n"),)
     attempts = (Attempt("improve", "hope", "BUILD_ERROR", None, None, "SECRET_KERNEL"),)
     brief = make.brief(

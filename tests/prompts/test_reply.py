@@ -106,6 +106,22 @@ def test_what_is_no_kernel_is_refused_in_one_sentence(reply: str, words: str) ->
     assert "\n" not in str(caught.value) and isinstance(caught.value, UsageError)
 
 
+@pytest.mark.parametrize("tag", ["</think>", "</thinking>  "])
+def test_what_was_thought_before_is_no_answer(tag: str) -> None:
+    draft = f"Hypothesis: a draft\n{EDIT}```cpp\nint evo_run(const evo_call* call) {{ // unfinished\n{tag}\n"
+    answer = parse_reply(draft + "Hypothesis: the answer\n" + EDIT, language="cpp", parent=KERNEL)
+    assert (answer.source, answer.kind, answer.hypothesis) == (OTHER, "edits", "the answer")
+    assert parse_reply(draft + fenced(KERNEL), language="cpp").source == KERNEL
+    assert parse_reply(f"{fenced(KERNEL)}{tag}\n\n", language="cpp").source == KERNEL, "nothing follows"
+
+
+def test_a_whole_kernel_after_a_stray_mark_counts() -> None:
+    reply = "I begin with\n<<<<<<< SEARCH\nbut no: the whole file.\n" + fenced(OTHER)
+    assert parse_reply(reply, language="cpp", parent=KERNEL).source == OTHER
+    with pytest.raises(ReplyError, match="inside an edit"):
+        parse_reply(fenced(OTHER) + EDIT.replace(">>>>>>> REPLACE\n", ""), language="cpp", parent=KERNEL)
+
+
 EDIT = "<<<<<<< SEARCH\n    return 0;\n=======\n    return 1;\n>>>>>>> REPLACE\n"
 
 

@@ -13,7 +13,9 @@ from evoforge.prompts import (
     Evidence,
     Note,
     PromptPool,
+    Send,
     apply_rewrite,
+    estimate_tokens,
     format_meta_prompt,
     parse_meta_prompt,
     rewrite_request,
@@ -51,6 +53,17 @@ def test_the_request_shows_both_briefings_and_what_came_of_them(make: SimpleName
     assert "name: frugal-simple" in user and "name: one-pass" in user and "C++" in system
     assert make.WHO.user not in user and "\n# What to do" not in user and "operators.parametrise" in user
     assert rewrite_request(SEED, None, Evidence(SEED.ref, Credit()), identity=make.WHO)[0] == system
+
+
+def test_a_request_keeps_to_what_may_be_sent_and_to_its_budget(make: SimpleNamespace) -> None:
+    notes = tuple(Note(n, "improve", "BUILD_ERROR", 0.0, f"idea {n}", f"SECRET line {n}") for n in range(16))
+    evidence = Evidence(SEED.ref, Credit(16, 0, 0.0, 30.0), failed=notes)
+    whole = "".join(rewrite_request(SEED, OTHER, evidence, identity=make.WHO))
+    assert "SECRET line 15" in whole
+    assert "SECRET" not in "".join(rewrite_request(SEED, OTHER, evidence, identity=make.WHO, send=Send(kernels=False)))
+    tokens = estimate_tokens(whole) - 100
+    less = "".join(rewrite_request(SEED, OTHER, evidence, identity=make.WHO, tokens=tokens))
+    assert estimate_tokens(less) <= tokens and "SECRET line 0" in less and "SECRET line 15" not in less
 
 
 def test_edits_and_weights_make_a_child() -> None:

@@ -1,0 +1,55 @@
+"""Questions that go out, and what becomes of whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from evoforge.campaign._desk import Desk
+from evoforge.core import MetaPrompt
+from evoforge.emitters import Assignment
+from evoforge.errors import BudgetSpentError, UsageError
+from evoforge.llm import ModelSpec, Reply, Request, ScriptedClient
+from evoforge.prompts import Brief, PromptPool, Send, TaskBrief
+
+DEAR = ModelSpec("openai/dear", usd_per_mtok_in=9.0, usd_per_mtok_out=9.0)
+FREE = ModelSpec("openai/free", usd_per_mtok_in=0.0, usd_per_mtok_out=0.0)
+PROMPT: MetaPrompt = next(iter(PromptPool.default("cpp")))
+KERNEL = '```cpp\nextern "C" int evo_run(const evo_call*) { return 0; }\n```'
+
+
+def question(source: str = "x = 1") -> Assignment:
+    task = TaskBrief(source, {"default": "in0: f32[8]"}, "tight", "ieee", "cpp", "contract")
+    return Assignment(Brief("invent", task), "invent")
+
+
+def test_a_model_that_has_become_too_dear_is_left_out_while_a_free_one_goes_on() -> None:
+    poor = False
+
+    def answer(request: Request) -> str | Reply:
+        if poor or request.model == DEAR.model:
+            raise BudgetSpentError(f"too little is left for {request.model}")
+        return KERNEL
+
+    notices: list[str] = []
+    client = ScriptedClient(answer)
+    desk = Desk(client, [DEAR, FREE], tokens=24000, send=Send(), at_once=2, notice=notices.append)
+    for ticket, spec in enumerate((DEAR, FREE)):
+        desk.submit(ticket, question(), PROMPT, spec.model)
+    nobody, kernel = desk.collect()
+    assert nobody.proposal is None and not nobody.reason and kernel.proposal is not None
+    assert desk.models == (FREE.model,) and not desk.spent
+    assert notices == [f"{DEAR.model} is asked no more: too little is left for {DEAR.model}"]
+    poor = True
+    desk.submit(2, question("x = 2"), PROMPT, FREE.model)
+    desk.collect()
+    desk.close()
+    assert desk.models == () and "too little is left" in desk.spent and len(notices) == 1
+
+
+def test_a_question_too_long_for_a_prompt_is_never_asked() -> None:
+    client = ScriptedClient([])
+    desk = Desk(client, [FREE], tokens=24000, send=Send(), at_once=1)
+    with pytest.raises(UsageError, match=r"raise meta_prompts\.tokens"):
+        desk.submit(0, question("x = 1\n" * 50_000), PROMPT, FREE.model)
+    desk.close()
+    assert not client.requests and not desk.waiting
