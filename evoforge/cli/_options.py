@@ -6,11 +6,26 @@ from typing import Annotated
 
 import typer
 
+from evoforge.errors import UsageError
+
 __all__ = ["DEFAULT_STORE", "Inputs", "Json", "Sets", "StoreUrl", "TargetSpec"]
 
 DEFAULT_STORE = "sqlite:///archive/campaigns/evoforge.db"
 
-StoreUrl = Annotated[str, typer.Option("--store", metavar="URL", help="The store, an SQLAlchemy URL.")]
+
+def _lasting(url: str) -> str:
+    """Every command is a process of its own: what it kept in memory alone, no other one could read."""
+    if url.startswith("memory:"):
+        raise UsageError(
+            f"expected a store that outlives the command, got {url}, which is lost when it ends; "
+            "give --store sqlite:///PATH (memory:// is for Python)"
+        )
+    return url
+
+
+StoreUrl = Annotated[
+    str, typer.Option("--store", metavar="URL", help="The store, an SQLAlchemy URL.", callback=_lasting)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
 TargetSpec = Annotated[str, typer.Option("--target", metavar="SPEC", help="cpu, cpu:threads=1, cpu:isa=x86-64-v3 …")]
 Sets = Annotated[

@@ -125,6 +125,12 @@ def test_a_store_that_cannot_be_used_is_named(cli: Cli, store_url: str, task_fil
     assert "/proc/nowhere" in message and "--store" in message
 
 
+def test_a_store_that_would_be_lost_with_the_command_is_refused(cli: Cli, task_file: Path) -> None:
+    for command in (["run", task_file, "--evals", "1"], ["campaigns"], ["doctor"]):
+        message = one_sentence(cli(*command, "--store", "memory://", "--json"))
+        assert "memory://" in message and "--store sqlite:///PATH" in message
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
