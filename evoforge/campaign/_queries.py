@@ -88,14 +88,24 @@ def campaigns(store_url: str) -> list[dict[str, Any]]:
         return [_summary(store, row) for row in store.campaigns()]
 
 
+def _standing(store: Store, row: CampaignRow) -> tuple[str, str | None]:
+    """State and stop reason; of a campaign whose process was killed before it could write them, what is true now."""
+    if row.state == "running" and not store.is_held(row.name):
+        row = store.campaign(row.name)  # it may have ended in between
+        if row.state == "running":
+            return "interrupted", "its process ended without a word, as far as this machine can tell"
+    return row.state, row.stop_reason or None
+
+
 def _summary(store: Store, row: CampaignRow) -> dict[str, Any]:
+    state, reason = _standing(store, row)
     archive, _ = archive_of(store, row)
     counts = store.counts(row.name, Kind.TRIAL)
     best = archive.best()
     return {
         "campaign": row.name,
-        "state": row.state,
-        "stop_reason": row.stop_reason or None,
+        "state": state,
+        "stop_reason": reason,
         "task": row.task.name,
         "target": row.target.spec,
         "language": row.language,
