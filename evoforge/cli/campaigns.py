@@ -17,13 +17,14 @@ def campaigns(store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> None:
     """List the campaigns in the store."""
     from evoforge.campaign import campaigns as list_campaigns
     from evoforge.cli._output import emit, speedup_text, table
+    from evoforge.storage import shown_url
 
     rows = list_campaigns(store)
     if as_json:
         emit({"campaigns": rows})
         return
     if not rows:
-        print(f"no campaigns in {store}; start one with: evoforge run TASK.py")
+        print(f"no campaigns in {shown_url(store)}; start one with: evoforge run TASK.py")
         return
     table(
         rows,
@@ -78,10 +79,13 @@ def elites(name: _Name, store: StoreUrl = DEFAULT_STORE, as_json: Json = False) 
 def _newest(store: str) -> str:
     from evoforge.campaign import campaigns as list_campaigns
     from evoforge.errors import NotFoundError
+    from evoforge.storage import shown_url
 
     rows = list_campaigns(store)
     if not rows:
-        raise NotFoundError(f"expected a campaign in {store}, it holds none; start one with: evoforge run TASK.py")
+        raise NotFoundError(
+            f"expected a campaign in {shown_url(store)}, it holds none; start one with: evoforge run TASK.py"
+        )
     return str(rows[-1]["campaign"])
 
 

@@ -222,12 +222,13 @@ def _print_plan(configs: list[CampaignConfig], store: str, as_json: bool) -> int
     """Checks what a run would check, but for models' keys; measures and stores nothing."""
     from evoforge.campaign import check, told_before
     from evoforge.cli._output import emit
+    from evoforge.storage import shown_url
 
     plans: list[dict[str, Any]] = []
     for config in configs:
         checked = check(config, asks=False)
         plan = config.model_dump(by_alias=True, mode="json")
-        plan |= {"workloads": [workload.name for workload in checked.task.workloads], "store": store}
+        plan |= {"workloads": [workload.name for workload in checked.task.workloads], "store": shown_url(store)}
         if told := told_before(config, checked.task, checked.target):
             plan["told"] = told
         plans.append(plan)

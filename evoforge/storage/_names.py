@@ -9,7 +9,14 @@ from collections.abc import Collection, Sequence
 from evoforge.errors import NotFoundError, UsageError
 from evoforge.storage._owner import Owner
 
-__all__ = ["checked_prefix", "locked_message", "new_name", "no_campaign", "only_match"]
+__all__ = ["checked_prefix", "locked_message", "new_name", "no_campaign", "only_match", "shown_url"]
+
+
+def shown_url(url: str) -> str:
+    """A store's URL as it may be printed: whatever may be a password, in its place or as an option, is ``***``."""
+    if not url.startswith("sqlite:"):  # whose rest is a path
+        url = re.sub(r"(?s)^([^:@/]*:/+[^:@/]*:|(?![^:@/]*:/)[^:@/]*:).*@", r"\1***@", url)
+    return re.sub(r"(?i)(pass\w*=)[^&\s]*", r"\1***", url)
 
 
 def _next_free_name(stem: str, taken: Collection[str]) -> str:
