@@ -358,6 +358,9 @@ class SqlStore(SqlCalls, Store):
 
     def check(self) -> list[str]:
         with self._reads() as connection:
+            # All tables as they stood at one moment: what a campaign commits meanwhile is no broken reference.
+            if self._engine.dialect.name == "postgresql":  # a transaction of SQLite is such a moment
+                connection.execution_options(isolation_level="REPEATABLE READ")
             damage: list[str] = []
             if self._engine.dialect.name == "sqlite":
                 answers = connection.exec_driver_sql("PRAGMA integrity_check").scalars().all()
