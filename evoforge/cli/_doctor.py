@@ -188,8 +188,11 @@ def _store(url: str) -> Finding:
     try:
         there = probe_store(url)
     except EvoforgeError as error:
-        found, _, mend = str(error).rpartition("; ")
-        return Finding("store", "fail", found or mend, mend if found else "give another --store")
+        text = str(error).splitlines()[0]  # servers show the place in lines of their own
+        found, _, mend = text.rpartition("; ")
+        if not found:
+            found, mend = text, "check the server and what its user may do, or give another --store"
+        return Finding("store", "fail", found, mend)
     except ImportError as error:
         return Finding("store", "fail", f"cannot be tried: {error}", "mend what fails above, and look again")
     return Finding("store", "ok", f"{shown_url(url)} ({'exists' if there else 'will be made'})")

@@ -252,7 +252,7 @@ def _search(makers: Sequence[Callable[[], Campaign]], store: str, as_json: bool)
 
     Of several, one that cannot be searched is told and left out; the status is that of the worst.
     """
-    from evoforge.cli._output import EXIT_MISUSE, emit, error_object
+    from evoforge.cli._output import EXIT_MISUSE, emit, error_object, with_finished
     from evoforge.cli._progress import Progress
     from evoforge.cli._summary import print_result
 
@@ -266,10 +266,6 @@ def _search(makers: Sequence[Callable[[], Campaign]], store: str, as_json: bool)
                 budget = campaign.config.budget
                 progress.begin(campaign.name, minutes=budget.minutes, evals=budget.evals)
                 result = campaign.run(progress)
-        except KeyboardInterrupt as stop:
-            name = progress.name
-            stop.args = (f"go on with: evoforge resume {name}" if name else "nothing was stored yet",)
-            raise
         except (TaskError, UnsupportedError, WorkerError) as error:  # this one's own fault
             if len(makers) == 1:
                 raise
@@ -277,6 +273,13 @@ def _search(makers: Sequence[Callable[[], Campaign]], store: str, as_json: bool)
             objects.append({"campaign": progress.name, **error_object(type(error).__name__, str(error))})
             status = EXIT_MISUSE
             continue
+        except BaseException as error:  # ends the others, too
+            if isinstance(error, KeyboardInterrupt):
+                name = progress.name
+                error.args = (f"go on with: evoforge resume {name}" if name else "nothing was stored yet",)
+            if len(makers) > 1:
+                with_finished(error, {"campaigns": objects})
+            raise
         objects.append(result.to_json())
         status = max(status, result.exit_code)
         if not as_json:

@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from evoforge.campaign import Campaign, Result
+from evoforge.errors import StoreError
+
 Cli = Callable[..., Any]
 
 
@@ -114,6 +117,31 @@ def test_a_task_that_cannot_be_searched_does_not_keep_the_next_one_waiting(cli: 
     assert cli("run", named, "--store", store, "--json").json["campaigns"][1]["campaign"] == "grid-add_one"
     again = cli("run", named, "--store", store)
     assert again.status == 2 and "grid-add_one" in again.err and "evoforge resume" in again.err
+
+
+@pytest.mark.parametrize(
+    ("stop", "status", "kind"),
+    [(KeyboardInterrupt(), 130, "Interrupted"), (StoreError("the disk is full; make room"), 2, "StoreError"),
+     (ZeroDivisionError("by nothing"), 2, "ZeroDivisionError")],
+)  # fmt: skip
+def test_what_ends_a_grid_loses_no_finished_result(
+    cli: Cli, task_file: Path, monkeypatch: pytest.MonkeyPatch, stop: BaseException, status: int, kind: str
+) -> None:
+    (task_file.parent / "second.py").write_text(task_file.read_text())
+    path = experiment(task_file.parent, tasks=["add_one.py", "second.py"], budget={"evals": 1})
+
+    def run(campaign: Campaign, _: object) -> Result:
+        if campaign.row.task.name == "second":
+            raise stop
+        return Result(campaign.name, "add_one", "cpu", 7, 5, 0.5, 9.0, 1.0, 0.0, "evals", None)
+
+    monkeypatch.setattr(Campaign, "run", run)
+    done = cli("run", path, "--store", f"sqlite:///{task_file.parent}/e.db", "--json")
+    assert done.status == status
+    (first,) = done.json["campaigns"]
+    assert (first["campaign"], first["evaluations"]) == ("add_one-1", 7)
+    assert done.json["error"]["type"] == kind
+    assert kind != "Interrupted" or done.json["error"]["message"].endswith("evoforge resume second-1")
 
 
 def test_a_name_that_exists_is_refused(cli: Cli, task_file: Path, store_url: str) -> None:
