@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
@@ -293,7 +294,7 @@ class Campaign:
         if not self.row.setup.get("baseline"):
             raise UsageError(
                 f"expected campaign {self.name} to be set up, and it was interrupted before; "
-                f"run: evoforge resume {self.name}"
+                f"run: evoforge resume {shlex.quote(self.name)}"
             )
         return Setup.from_json(self.row.setup)
 

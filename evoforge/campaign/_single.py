@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -115,7 +116,9 @@ def bench(name: str, store_url: str, *, top: int | None = None, observer: Observ
         check_unchanged(row)
         archive, candidates = archive_of(store, row)
         if not len(archive):
-            raise UsageError(f"campaign {name} has no elite to measure; go on with: evoforge resume {name} --minutes M")
+            raise UsageError(
+                f"campaign {name} has no elite to measure; go on with: evoforge resume {shlex.quote(name)} --minutes M"
+            )
         stack.enter_context(store.lock_campaign(name))
         config = CampaignConfig.model_validate(dict(row.config))
         _, judge, setup = prepare(row, config, Setup.from_json(row.setup), narrator, stack)

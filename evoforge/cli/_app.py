@@ -27,6 +27,7 @@ from evoforge.cli import (
     selftest,
     tasks,
 )
+from evoforge.cli._options import with_store
 from evoforge.cli._output import EXIT_INTERRUPTED, EXIT_MISUSE, EXIT_TERMINATED, fail, finished_before, with_finished
 from evoforge.cli._stopping import Terminated, stoppable
 from evoforge.errors import EvoforgeError
@@ -80,6 +81,9 @@ def _guarded(command: Callable[..., int | None]) -> Callable[..., int | None]:
                 sys.stdout.flush()
         except KeyboardInterrupt as stop:
             raise _Interrupted(stop) from None
+        except EvoforgeError as error:
+            error.args = (with_store(str(error), kwargs.get("store")), *error.args[1:])
+            raise
         except BrokenPipeError:
             raise _ReaderGone from None
         return status

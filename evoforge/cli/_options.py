@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import Annotated
 
 import typer
 
 from evoforge.errors import UsageError
 
-__all__ = ["DEFAULT_STORE", "Inputs", "Json", "Sets", "StoreUrl", "TargetSpec"]
+__all__ = ["DEFAULT_STORE", "Inputs", "Json", "Sets", "StoreUrl", "TargetSpec", "next_command", "with_store"]
 
 DEFAULT_STORE = "sqlite:///archive/campaigns/evoforge.db"
 
@@ -36,3 +38,21 @@ Inputs = Annotated[
     list[str] | None,
     typer.Option("--input", metavar="x=f32[8,1024]", help="An input of pkg.mod:Class; repeatable."),
 ]
+
+
+def next_command(*words: object, store: str) -> str:
+    """A command to go on with, ready to be pasted: quoted, and on the same store."""
+    return shlex.join(["evoforge", *map(str, words), *_store_words(store)])
+
+
+def with_store(message: str, store: str | None) -> str:
+    """An error's message; where it names commands that read a store, with the one that was given."""
+    words = _store_words(store or DEFAULT_STORE)
+    reads = re.search(r"evoforge (run|resume|campaigns|status|bench|ask|tell|db)\b", message)
+    return f"{message} (with {shlex.join(words)})" if words and reads and "--store" not in message else message
+
+
+def _store_words(store: str) -> list[str]:
+    from evoforge.storage import shown_url
+
+    return [] if store == DEFAULT_STORE else ["--store", shown_url(store)]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from evoforge.cli._options import DEFAULT_STORE, Json, StoreUrl
+from evoforge.cli._options import DEFAULT_STORE, Json, StoreUrl, next_command
 
 __all__ = ["campaigns", "elites", "status"]
 
@@ -24,7 +24,7 @@ def campaigns(store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> None:
         emit({"campaigns": rows})
         return
     if not rows:
-        print(f"no campaigns in {shown_url(store)}; start one with: evoforge run TASK.py")
+        print(f"no campaigns in {shown_url(store)}; start one with: {next_command('run', 'TASK.py', store=store)}")
         return
     table(
         rows,
@@ -73,7 +73,7 @@ def elites(name: _Name, store: StoreUrl = DEFAULT_STORE, as_json: Json = False) 
     elif rows:
         elites_table(rows)
     else:
-        print(f"{name} has no elite yet; go on with: evoforge resume {name} --minutes M")
+        print(f"{name} has no elite yet; go on with: {next_command('resume', name, '--minutes', 'M', store=store)}")
 
 
 def _newest(store: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evoforge.cli._options import DEFAULT_STORE, Inputs, Json, Sets, StoreUrl
+from evoforge.cli._options import DEFAULT_STORE, Inputs, Json, Sets, StoreUrl, next_command
 from evoforge.errors import ConfigError, TaskError, UnsupportedError, UsageError, WorkerError
 
 if TYPE_CHECKING:
@@ -276,7 +276,8 @@ def _search(makers: Sequence[Callable[[], Campaign]], store: str, as_json: bool)
         except BaseException as error:  # ends the others, too
             if isinstance(error, KeyboardInterrupt):
                 name = progress.name
-                error.args = (f"go on with: evoforge resume {name}" if name else "nothing was stored yet",)
+                mend = f"go on with: {next_command('resume', name, store=store)}" if name else "nothing was stored yet"
+                error.args = (mend,)
             if len(makers) > 1:
                 with_finished(error, {"campaigns": objects})
             raise

@@ -232,7 +232,7 @@ def test_sigterm_stops_as_ctrl_c_does(cli: Cli, task_file: Path) -> None:
         said += process.stderr.read()
         assert process.stdout.read() == ""
     assert process.returncode == 143
-    assert said.endswith("evoforge: interrupted; go on with: evoforge resume mine\n")
+    assert said.endswith(f"evoforge: interrupted; go on with: evoforge resume mine --store {store}\n")
     assert "Traceback" not in said
     assert cli("status", "mine", "--store", store, "--json").json["state"] == "interrupted"
 

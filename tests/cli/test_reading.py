@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +14,10 @@ from typing import Any
 
 import pytest
 
+from evoforge.campaign import Best, Result
+from evoforge.cli._summary import print_result
 from evoforge.core import Candidate
+from evoforge.storage import open_store
 
 Cli = Callable[..., Any]
 PARENT = Candidate("cpp", "// parent\nint evo_run;\n", operator="sample", meta_prompt="bandwidth-first@1")
@@ -101,6 +107,32 @@ def test_what_is_not_there_is_named(cli: Cli, store_url: str, argv: list[str]) -
     done = cli(*argv, "--store", store_url, "--json")
     assert (done.status, done.json["error"]["type"]) == (2, "NotFoundError")
     assert argv[1] in done.json["error"]["message"]
+
+
+def test_a_command_to_go_on_with_can_be_pasted(cli: Cli, store_url: str, tmp_path: Path) -> None:
+    """A name and a folder with spaces; what is named in errors is on the same store, too."""
+    (tmp_path / "my stores").mkdir()
+    store = f"sqlite:///{tmp_path}/my stores/e.db"
+    name = "it's mine; ok"
+    with open_store(store) as opened, open_store(store_url) as filled:
+        row = filled.campaign("first-1")
+        opened.create_campaign(
+            name, task=row.task, target=row.target, language="cpp", seed=0, config=row.config,
+            descriptor=row.descriptor, setup=row.setup,
+        )  # fmt: skip
+    where = f"--store '{store}'"
+    said = cli("elites", name, "--store", store).out
+    assert said.endswith(f"evoforge resume {shlex.quote(name)} --minutes M {where}\n")
+    assert shlex.split(said.partition("go on with: ")[2])[2] == name
+    for command in (["export", name, "-o", tmp_path / "made"], ["bench", name]):
+        assert f"evoforge resume {shlex.quote(name)} --minutes M (with {where})" in cli(*command, "--store", store).err
+    best = Best("ab", (0, 1, 3), None, None, None, None, None, {})
+    result = Result(name, "add_one", "cpu", 7, 5, 0.5, 9.0, 1.0, 0.0, "evals", best)
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        print_result(result, store)
+    for words in ("resume {} --evals N", "bench {}", "heatmap {} -o map.png", "export {} -o DIR"):
+        assert f"evoforge {words.format(shlex.quote(name))} {where}" in text.getvalue()
 
 
 def test_reading_a_store_that_is_not_there_makes_none(cli: Cli, tmp_path: Path) -> None:

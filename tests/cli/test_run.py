@@ -136,12 +136,13 @@ def test_what_ends_a_grid_loses_no_finished_result(
         return Result(campaign.name, "add_one", "cpu", 7, 5, 0.5, 9.0, 1.0, 0.0, "evals", None)
 
     monkeypatch.setattr(Campaign, "run", run)
-    done = cli("run", path, "--store", f"sqlite:///{task_file.parent}/e.db", "--json")
+    store = f"sqlite:///{task_file.parent}/e.db"
+    done = cli("run", path, "--store", store, "--json")
     assert done.status == status
     (first,) = done.json["campaigns"]
     assert (first["campaign"], first["evaluations"]) == ("add_one-1", 7)
     assert done.json["error"]["type"] == kind
-    assert kind != "Interrupted" or done.json["error"]["message"].endswith("evoforge resume second-1")
+    assert kind != "Interrupted" or done.json["error"]["message"].endswith(f"evoforge resume second-1 --store {store}")
 
 
 def test_a_name_that_exists_is_refused(cli: Cli, task_file: Path, store_url: str) -> None:
@@ -177,7 +178,7 @@ def test_ctrl_c_leaves_a_campaign_that_can_be_resumed(cli: Cli, task_file: Path)
         said += process.stderr.read()
         assert process.stdout.read() == ""
     assert process.returncode == 130
-    assert said.endswith("evoforge: interrupted; go on with: evoforge resume mine\n")
+    assert said.endswith(f"evoforge: interrupted; go on with: evoforge resume mine --store {store}\n")
     assert "Traceback" not in said
     assert cli("status", "mine", "--store", store, "--json").json["state"] == "interrupted"
 
