@@ -351,6 +351,7 @@ class Journey:
             self.state.settle()
 
     def _best(self) -> None:
+        """Tells the best elite, with the bound that ranks it and the mirror of it: a 90% interval."""
         best = self.state.archive.best()
         if best is None:
             return

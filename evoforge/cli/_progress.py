@@ -283,9 +283,9 @@ def left_text(state: State) -> str:
 
 
 def best_text(best: Any) -> str:
-    """`1.62× (1.58–1.66) · eager 2.10× · compiled 1.62×`: over the baseline, its 95% interval, over each side."""
+    """`1.62× (90%: 1.58–1.66) · eager 2.10× · compiled 1.62×`: over the baseline, its 90% interval, over each side."""
     low, high = best.get("low"), best.get("high")
-    interval = f" ({number_text(low)}–{number_text(high)})" if low is not None and high is not None else ""
+    interval = f" (90%: {number_text(low)}–{number_text(high)})" if low is not None and high is not None else ""
     total = best.get("speedup")
     sides = [
         f"{side} {speedup_text(best[f'speedup_{side}'])}"

@@ -105,7 +105,8 @@ def print_result(result: Result, store: str) -> None:
     if best is not None:
         claim = speedup_text(best.speedup_best_baseline)
         if best.low is not None and best.high is not None:
-            claim += f" ({best.low:.2f}–{best.high:.2f})"
+            level = f"{best.confidence:.0%}: " if best.confidence is not None else ""
+            claim += f" ({level}{best.low:.2f}–{best.high:.2f})"
         print(
             f"best: {best.candidate[:12]} in cell {cell_text(best.cell)}: {claim} over the faster of eager "
             f"({speedup_text(best.speedup_eager)}) and torch.compile ({speedup_text(best.speedup_compiled)}), "

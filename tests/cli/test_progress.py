@@ -55,7 +55,7 @@ def test_the_panel_fits_and_says_everything(state: State, width: int) -> None:
         "confirming",
         "20 of 80, 17 correct",
         "1.62×",
-        "(1.58–1.66)",
+        "(90%: 1.58–1.66)",
         "eager 2.10×",
         "2 of 40 cells (5%)",
     ):

@@ -148,6 +148,27 @@ def test_json_is_one_object_even_when_numbers_are_missing(cli: Cli, store_url: s
     json.loads(text, parse_constant=lambda name: pytest.fail(name))
 
 
+def test_bench_prints_like_beside_like(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The claim over the campaign's own baseline, eager, is no neighbour of what was measured over the faster side."""
+    row = {
+        "cell": [0, 1, 3], "candidate": "ab" * 32, "status": "CORRECT", "claimed": 4.0, "claimed_best_baseline": 2.0,
+        "speedup_best_baseline": 2.1,
+    }  # fmt: skip
+    monkeypatch.setattr("evoforge.campaign.bench", lambda *_, **__: {"campaign": "c", "rows": [row]})
+    text = cli("bench", "c").out
+    assert "2.00×" in text and "2.10×" in text and "4.00×" not in text
+    assert "claimed and fresh are over the faster of eager and compiled" in text
+
+
+@pytest.mark.parametrize(("confidence", "said"), [(0.95, "(95%: 1.20–1.90)"), (0.9, "(90%: 1.20–1.90)")])
+def test_an_interval_says_how_sure_it_is(
+    capsys: pytest.CaptureFixture[str], store_url: str, confidence: float, said: str
+) -> None:
+    best = Best("ab", (0, 1, 3), None, None, None, 1.5, None, {}, low=1.2, high=1.9, confidence=confidence)
+    print_result(Result("first-1", "add_one", "cpu", 7, 5, 0.5, 9.0, 1.0, 0.0, "evals", best), store_url)
+    assert f"1.50× {said} over the faster" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("ends", "status"), [("CORRECT", 0), ("TIMING_SUSPECT", 0), ("QUARANTINED", 1), ("WRONG", 1), ("BUILD_ERROR", 1)]
 )

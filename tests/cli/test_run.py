@@ -111,7 +111,7 @@ def test_a_task_that_cannot_be_searched_does_not_keep_the_next_one_waiting(cli: 
     refused, found = done.json["campaigns"]
     assert done.status == 2 and "aten.sort" in done.err
     assert refused["error"]["type"] == "UnsupportedError" and refused["campaign"] == "sorts-1"
-    assert found["evaluations"] == 1 and found["best"] is not None
+    assert found["evaluations"] == 1 and found["best"]["confidence"] in (0.9, 0.95)
     named = experiment(folder, tasks=["sorts.py", "add_one.py"], name="grid", budget={"evals": 1})
     store = f"sqlite:///{folder}/e.db"
     assert cli("run", named, "--store", store, "--json").json["campaigns"][1]["campaign"] == "grid-add_one"
