@@ -133,17 +133,12 @@ def resume(
 
 
 def _configs(subject: str, target: str | None, language: str | None) -> list[CampaignConfig]:
-    """A campaign file's grid, narrowed by --target and --language; or one campaign on a bare task."""
+    """A campaign file's grid, whose axes --target and --language replace; or one campaign on a bare task."""
     from evoforge.config import CampaignConfig, load_config
 
     if Path(subject).suffix not in (".yaml", ".yml"):
         return [CampaignConfig(task=subject)]
-    configs = load_config(subject)
-    for key, value in (("target", target), ("language", language)):
-        if value is not None:  # the option replaces the whole list, so that axis of the grid collapses
-            first = getattr(configs[0], key)
-            configs = [config for config in configs if getattr(config, key) == first]
-    return configs
+    return load_config(subject, target=target, language=language)
 
 
 def _overrides(words: Sequence[str] | None) -> dict[str, Any] | None:

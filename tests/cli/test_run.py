@@ -57,6 +57,11 @@ def test_an_option_collapses_its_axis_of_the_grid(cli: Cli, task_file: Path) -> 
     assert len(cli("run", path, "--dry-run", "--json").json["campaigns"]) == 2
     (plan,) = cli("run", path, "--dry-run", "--json", "--target", "cpu").json["campaigns"]
     assert plan["target"] == "cpu"
+    for target in ("cpu:threads=1", "cpu:isa=x86-64-v2"):
+        named = experiment(task_file.parent, targets=["cpu", "cpu:threads=1"], name="grid")
+        (plan,) = cli("run", named, "--dry-run", "--json", "--target", target).json["campaigns"]
+        assert (plan["target"], plan["name"]) == (target, f"grid-add_one-{target}"), "as the whole grid would name it"
+    path = experiment(task_file.parent, targets=["cpu", "cpu:threads=1"])
     named = cli("run", path, "--dry-run", "--name", "x")
     assert named.status == 2 and "2" in named.err
 
