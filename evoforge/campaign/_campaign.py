@@ -159,6 +159,7 @@ class Campaign:
         self._keep(setup, reachable=cells)
         loop = self._loop(judge, target, setup, ground, narrator, clock, stack)
         left = restore(loop, self.store, self.name)
+        loop.journey.show("searching")
         loop.journey.book = lambda: self.store.update_campaign(self.name, wall_s=self._wall_s(narrator))
         if self.config.budget.evals == 0:
             reason = "prepared"

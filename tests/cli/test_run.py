@@ -245,7 +245,8 @@ def test_a_campaign_is_given_other_limits(cli: Cli, task_file: Path) -> None:
     assert cli("resume", "mine", "--tokens", 9, "--store", store, "--json").json["evaluations"] == 0, "prepared still"
     first = cli("resume", "mine", "--evals", 1, "--store", store, "--json").json
     assert (first["evaluations"], first["stop_reason"]) == (1, "evals")
-    assert cli("resume", "mine", "--store", store, "--json").json["evaluations"] == 1
+    again = cli("resume", "mine", "--store", store, "--json")
+    assert again.json["evaluations"] == 1 and "] best: " in again.err, "what was found before is shown"
     assert cli("resume", "mine", "--evals", 2, "--store", store, "--json").json["evaluations"] == 2
 
 
