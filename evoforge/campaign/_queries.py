@@ -139,6 +139,7 @@ def status(name: str, store_url: str) -> dict[str, Any]:
     with open_store(store_url, create=False) as store:
         row = store.campaign(name)
         archive, _ = archive_of(store, row)
+        best = archive.best()
         counts = store.counts(row.name, Kind.TRIAL)
         return {
             **_summary(store, row),
@@ -150,6 +151,7 @@ def status(name: str, store_url: str) -> dict[str, Any]:
             "bound_ms": row.setup.get("bounds_ms"),
             "aa_margin": row.setup.get("aa_margin"),
             "notices": row.setup.get("notices", []),
+            "best_cell": list(best.cell) if best else None,
             "axes": list(Descriptor.from_json(row.descriptor).axes),
             "reachable_cells": [list(cell) for cell in sorted(archive.reachable)],
         }

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import pytest
 
 from evoforge.campaign import Best, Result
 from evoforge.cli._summary import print_result
-from evoforge.core import Candidate
+from evoforge.core import Block, Candidate, Kind, WorkloadTiming
+from evoforge.plots import HeatmapData
 from evoforge.storage import open_store
 
 Cli = Callable[..., Any]
@@ -82,6 +84,23 @@ def test_heatmap_and_export(cli: Cli, store_url: str, tmp_path: Path) -> None:
     assert done.stdout == "(1, 3, 3) [(1, 3, 3), (0, 1, 3)]\n"
     again = cli("export", "first-1", "-o", tmp_path, "--store", store_url)
     assert again.status == 2
+
+
+def test_the_heatmap_frames_the_elite_of_the_highest_bound(
+    cli: Cli, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lucky = Candidate("cpp", "// lucky\n", operator="sample")
+    with open_store(store_url) as store:
+        known = store.evaluations(campaign="first-1")[0].evaluation
+        blocks = tuple(Block(at, 1.0, 5.0, speedup) for at, speedup in enumerate([0.5, 1.0, 2.5, 2.5, 4.0]))
+        timings = (WorkloadTiming("default", "compiled", blocks),)
+        trial = replace(known, candidate=lucky.id, cell=(1, 1, 3), timings=timings)
+        store.record_outcome("first-1", 3, lucky, [trial, replace(trial, kind=Kind.CONFIRM)], emitter="generator")
+    drawn: list[HeatmapData] = []
+    monkeypatch.setattr("evoforge.plots.save_heatmap", lambda data, path: drawn.append(data) or path)
+    assert cli("heatmap", "first-1", "-o", tmp_path / "map.png", "--store", store_url).status == 0
+    assert max(drawn[0].objectives, key=lambda cell: drawn[0].objectives[cell]) == (1, 1, 3)
+    assert drawn[0].best == (1, 3, 3)
 
 
 def test_db_upgrade_and_check(cli: Cli, store_url: str) -> None:
