@@ -241,14 +241,21 @@ def show(prefix: str, store_url: str) -> dict[str, Any]:
 
 
 def lineage(prefix: str, store_url: str) -> dict[str, Any]:
-    """A candidate and its ancestors: nodes with what says most of each (cell, speed-up), edges from child to parent."""
+    """A candidate and its ancestors: nodes with what says most of each (cell, speed-up), edges from child to parent.
+
+    Numbers of several campaigns are of several tasks or machines: those of the campaign that measured the candidate
+    last are given, of an ancestor that it did not measure those of whoever did so last; `campaign` says whose.
+    """
     with open_store(store_url, create=False) as store:
         root = store.candidate(prefix)
+        rows = store.evaluations(candidate=root.id)
+        campaign = rows[-1].campaign if rows else None
         edges = store.lineage(root.id)
         names = list(dict.fromkeys([root.id, *(edge.parent for edge in edges)]))
         return {
             "candidate": root.id,
-            "nodes": [_node(store, store.candidate(name)) for name in names],
+            "campaign": campaign,
+            "nodes": [_node(store, store.candidate(name), campaign) for name in names],
             "edges": [{"child": edge.child, "parent": edge.parent} for edge in edges],
         }
 
@@ -271,13 +278,17 @@ def telling(rows: Sequence[Evaluation]) -> Evaluation | None:
     return failed[-1] if failed else rows[-1] if rows else None
 
 
-def _node(store: Store, candidate: Candidate) -> dict[str, Any]:
-    found = telling([item.evaluation for item in store.evaluations(candidate=candidate.id)])
+def _node(store: Store, candidate: Candidate, campaign: str | None) -> dict[str, Any]:
+    rows = store.evaluations(candidate=candidate.id)
+    if rows and all(row.campaign != campaign for row in rows):
+        campaign = rows[-1].campaign
+    found = telling([row.evaluation for row in rows if row.campaign == campaign])
     best = found if found is not None and found.status is Status.CORRECT else None
     return {
         "candidate": candidate.id,
         "operator": candidate.operator,
         "meta_prompt": candidate.meta_prompt,
+        "campaign": campaign if rows else None,
         "cell": best.cell if best else None,
         "speedup": best.speedup() if best else None,
     }

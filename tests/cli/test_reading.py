@@ -74,6 +74,62 @@ def test_lineage_is_a_tree_of_ancestors(cli: Cli, store_url: str) -> None:
     assert lines[0].startswith(CHILD.short_id) and PARENT.short_id in lines[1] and "1.30×" in lines[1]
 
 
+@pytest.fixture
+def two_campaigns(store_url: str) -> str:
+    """Another campaign that found the parent much faster, on another task, and never measured the child."""
+    with open_store(store_url) as store:
+        first = store.campaign("first-1")
+        task = replace(first.task, source="another", name="another")
+        store.create_campaign(
+            "second", task=task, target=first.target, language="cpp", seed=0, config={}, descriptor=first.descriptor
+        )
+        (trial, _) = store.evaluations(candidate=PARENT.id)
+        blocks = tuple(Block(at, 1.0, 9.0, 7.0) for at in range(5))
+        timings = (WorkloadTiming("default", "compiled", blocks),)
+        store.record_outcome("second", 0, PARENT, [replace(trial.evaluation, task=task.id, timings=timings)])
+    return store_url
+
+
+def test_a_lineage_gives_the_numbers_of_one_campaign(cli: Cli, two_campaigns: str) -> None:
+    found = cli("lineage", CHILD.short_id, "--store", two_campaigns, "--json").json
+    assert (found["campaign"], [node["campaign"] for node in found["nodes"]]) == ("first-1", ["first-1"] * 2)
+    text = cli("lineage", CHILD.short_id, "--store", two_campaigns).out
+    assert "1.30×" in text and "7.00×" not in text and "in first-1" not in text, "one: it needs no name"
+    assert "7.00×" in cli("lineage", PARENT.short_id, "--store", two_campaigns).out, "who measured it last"
+    grandchild = Candidate("cpp", "// grandchild\n", parents=(CHILD.id,), operator="mutate")
+    with open_store(two_campaigns) as store:
+        row = store.evaluations(campaign="second")[0].evaluation
+        store.record_outcome("second", 1, grandchild, [replace(row, candidate=grandchild.id)])
+    lines = [line for line in cli("lineage", grandchild.short_id, "--store", two_campaigns).out.splitlines() if line]
+    assert [line.rpartition(" · ")[2].strip() for line in lines] == ["in second", "in first-1", "in second"]
+
+
+def test_show_says_which_campaign_measured_what(cli: Cli, two_campaigns: str) -> None:
+    several = cli("show", PARENT.short_id, "--store", two_campaigns).out
+    assert "first-1" in several and "second" in several and "campaign" in several
+    assert "first-1" not in cli("show", CHILD.short_id, "--store", two_campaigns).out, "one: it needs no column"
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_deep_lineages_stay_readable(cli: Cli, store_url: str, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """Of forty generations, each with a sister that is a parent, too."""
+    line = [CHILD]
+    with open_store(store_url) as store:
+        for ticket in range(10, 90, 2):
+            sister = Candidate("cpp", f"// sister {ticket}\n", parents=(line[-1].id,), operator="mutate")
+            child = Candidate("cpp", f"// {ticket}\n", parents=(line[-1].id, sister.id), operator="cross")
+            store.record_outcome("first-1", ticket, sister)
+            store.record_outcome("first-1", ticket + 1, child)
+            line += [sister, child]
+    monkeypatch.setattr("evoforge.cli._output._PIPE_WIDTH", width)
+    text = cli("lineage", line[-1].short_id, "--store", store_url).out
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    assert all(candidate.short_id in text for candidate in [PARENT, *line])
+    starts = [at for at, shown in enumerate(lines) if shown.startswith(tuple("0123456789abcdef"))]
+    assert [lines[at][:12] for at in starts] == list(dict.fromkeys(lines[at][:12] for at in starts)), "each once"
+
+
 def test_heatmap_and_export(cli: Cli, store_url: str, tmp_path: Path) -> None:
     drawn = cli("heatmap", "first-1", "-o", tmp_path / "map.svg", "--store", store_url, "--json")
     assert drawn.json["filled"] == 2
