@@ -140,11 +140,11 @@ class CampaignFile(_Common):
     languages: tuple[str, ...] = Field(default=("cpp",), min_length=1)
 
 
-def load_config(path: str | Path) -> list[CampaignConfig]:
+def load_config(path: str | Path, *, target: str | None = None, language: str | None = None) -> list[CampaignConfig]:
     """Reads a campaign file; one config per task × target × language.
 
-    Task and kernel paths are relative to the file. With more than one combination the names get the
-    task's stem and the target appended.
+    `target` and `language` stand in for the file's lists. Task and kernel paths are relative to the file. Where the
+    file has more than one combination the names get the task's stem and, of several targets, the target appended.
 
     Raises:
         ConfigError: not YAML, an unknown key (with the nearest right one), a wrong value.
@@ -166,17 +166,19 @@ def load_config(path: str | Path) -> list[CampaignConfig]:
         file = CampaignFile.model_validate(data)
     except ValidationError as error:
         raise ConfigError(f"{path}: {_explain(error)}") from error
-    combinations = [(t, g, lang) for t in file.tasks for g in file.targets for lang in file.languages]
+    targets, languages = (target,) if target else file.targets, (language,) if language else file.languages
+    combinations = [(t, g, lang) for t in file.tasks for g in targets for lang in languages]
+    grid = len(file.tasks) * len(file.targets) * len(file.languages) > 1
     common = file.model_dump(by_alias=True, exclude={"name", "tasks", "targets", "languages", "from_"})
     common["from"] = tuple(str(path.parent / kernel) for kernel in file.from_)
     configs = []
-    for task, target, language in combinations:
+    for task, on, written_in in combinations:
         name = file.name
-        if name and len(combinations) > 1:
+        if name and grid:
             part = task.rpartition(":")[2] if _is_entry(task) else Path(task).stem
-            name = "-".join([name, part, *([target] if len(file.targets) > 1 else [])])
+            name = "-".join([name, part, *([on] if len(file.targets) > 1 else [])])
         where = task if _is_entry(task) else str(path.parent / task)
-        configs.append(CampaignConfig(name=name, task=where, target=target, language=language, **common))
+        configs.append(CampaignConfig(name=name, task=where, target=on, language=written_in, **common))
     names = [config.name for config in configs if config.name]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"{path}: expected one name per campaign, {twice!r} stands for several; leave out 'name'")

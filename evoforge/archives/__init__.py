@@ -2,11 +2,21 @@
 
 from evoforge.archives.archive import Archive
 from evoforge.archives.descriptor import Descriptor
-from evoforge.archives.folding import DISQUALIFYING, fold_confirmations, lower_bound, process_ratios, speedup_interval
+from evoforge.archives.folding import (
+    CONFIDENCE,
+    DISQUALIFYING,
+    MIRRORED,
+    fold_confirmations,
+    lower_bound,
+    process_ratios,
+    speedup_interval,
+)
 from evoforge.archives.stats import QD_OFFSET, coverage, qd_auc, qd_score
 
 __all__ = [
+    "CONFIDENCE",
     "DISQUALIFYING",
+    "MIRRORED",
     "QD_OFFSET",
     "Archive",
     "Descriptor",

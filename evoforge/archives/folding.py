@@ -18,8 +18,10 @@ from evoforge.core import Cell, Elite, Evaluation, Kind, Status
 from evoforge.errors import UsageError
 
 __all__ = [
+    "CONFIDENCE",
     "DISQUALIFYING",
     "MIN_PROCESSES",
+    "MIRRORED",
     "fold_confirmations",
     "lower_bound",
     "process_ratios",
@@ -30,6 +32,9 @@ MIN_PROCESSES = 5
 """Fewer fresh processes than this are no ground for a claim."""
 
 CONFIDENCE = 0.95
+"""Of the one-sided bound that ranks an elite, and of two-sided intervals."""
+MIRRORED = 2 * CONFIDENCE - 1
+"""Of the interval from an elite's one-sided bound to its mirror on the other side of the objective."""
 
 DISQUALIFYING = frozenset(
     {

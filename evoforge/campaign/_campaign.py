@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
@@ -166,6 +167,7 @@ class Campaign:
         self._keep(setup, reachable=cells)
         loop = self._loop(judge, target, setup, ground, narrator, clock, stack)
         left = restore(loop, self.store, self.name)
+        loop.journey.show("searching")
         loop.journey.book = lambda: self.store.update_campaign(self.name, wall_s=self._wall_s(narrator))
         if self.config.budget.evals == 0:
             reason = "prepared"
@@ -302,7 +304,7 @@ class Campaign:
         if not self.row.setup.get("baseline"):
             raise UsageError(
                 f"expected campaign {self.name} to be set up, and it was interrupted before; "
-                f"run: evoforge resume {self.name}"
+                f"run: evoforge resume {shlex.quote(self.name)}"
             )
         return Setup.from_json(self.row.setup)
 

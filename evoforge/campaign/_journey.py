@@ -317,8 +317,7 @@ class Journey:
             if elite.candidate == at[0]:
                 self._placed[cell] = status
             self.narrator.tell("placement", cell=cell, status=str(status), objective=elite.objective)
-        self._best()
-        self.progress("confirming")
+        self.show("confirming")
 
     def finish(self) -> None:
         """Measures the best elite once more beside eager and compiled, for the report; the next best if it fails.
@@ -349,8 +348,15 @@ class Journey:
             untimed = 0
             self.state.note(evaluation)
             self.state.settle()
+            self.show("reporting")
+
+    def show(self, phase: str) -> None:
+        """Tells how the archive stands: after what changed it, and where a search goes on that was restored."""
+        self._best()
+        self.progress(phase)
 
     def _best(self) -> None:
+        """Tells the best elite, with the bound that ranks it and the mirror of it: a 90% interval."""
         best = self.state.archive.best()
         if best is None:
             return
@@ -383,6 +389,7 @@ class Journey:
             coverage=archive.coverage,
             filled=len(archive),
             reachable=len(archive.reachable),
+            cells={elite.cell: elite.objective for elite in archive},
             phase=phase,
         )
 

@@ -88,14 +88,24 @@ def campaigns(store_url: str) -> list[dict[str, Any]]:
         return [_summary(store, row) for row in store.campaigns()]
 
 
+def _standing(store: Store, row: CampaignRow) -> tuple[str, str | None]:
+    """State and stop reason; of a campaign whose process was killed before it could write them, what is true now."""
+    if row.state == "running" and not store.is_held(row.name):
+        row = store.campaign(row.name)  # it may have ended in between
+        if row.state == "running":
+            return "interrupted", "its process ended without a word, as far as this machine can tell"
+    return row.state, row.stop_reason or None
+
+
 def _summary(store: Store, row: CampaignRow) -> dict[str, Any]:
+    state, reason = _standing(store, row)
     archive, _ = archive_of(store, row)
     counts = store.counts(row.name, Kind.TRIAL)
     best = archive.best()
     return {
         "campaign": row.name,
-        "state": row.state,
-        "stop_reason": row.stop_reason or None,
+        "state": state,
+        "stop_reason": reason,
         "task": row.task.name,
         "target": row.target.spec,
         "language": row.language,
@@ -129,6 +139,7 @@ def status(name: str, store_url: str) -> dict[str, Any]:
     with open_store(store_url, create=False) as store:
         row = store.campaign(name)
         archive, _ = archive_of(store, row)
+        best = archive.best()
         counts = store.counts(row.name, Kind.TRIAL)
         return {
             **_summary(store, row),
@@ -140,6 +151,7 @@ def status(name: str, store_url: str) -> dict[str, Any]:
             "bound_ms": row.setup.get("bounds_ms"),
             "aa_margin": row.setup.get("aa_margin"),
             "notices": row.setup.get("notices", []),
+            "best_cell": list(best.cell) if best else None,
             "axes": list(Descriptor.from_json(row.descriptor).axes),
             "reachable_cells": [list(cell) for cell in sorted(archive.reachable)],
         }
@@ -229,14 +241,21 @@ def show(prefix: str, store_url: str) -> dict[str, Any]:
 
 
 def lineage(prefix: str, store_url: str) -> dict[str, Any]:
-    """A candidate and its ancestors: nodes with what says most of each (cell, speed-up), edges from child to parent."""
+    """A candidate and its ancestors: nodes with what says most of each (cell, speed-up), edges from child to parent.
+
+    Numbers of several campaigns are of several tasks or machines: those of the campaign that measured the candidate
+    last are given, of an ancestor that it did not measure those of whoever did so last; `campaign` says whose.
+    """
     with open_store(store_url, create=False) as store:
         root = store.candidate(prefix)
+        rows = store.evaluations(candidate=root.id)
+        campaign = rows[-1].campaign if rows else None
         edges = store.lineage(root.id)
         names = list(dict.fromkeys([root.id, *(edge.parent for edge in edges)]))
         return {
             "candidate": root.id,
-            "nodes": [_node(store, store.candidate(name)) for name in names],
+            "campaign": campaign,
+            "nodes": [_node(store, store.candidate(name), campaign) for name in names],
             "edges": [{"child": edge.child, "parent": edge.parent} for edge in edges],
         }
 
@@ -259,13 +278,17 @@ def telling(rows: Sequence[Evaluation]) -> Evaluation | None:
     return failed[-1] if failed else rows[-1] if rows else None
 
 
-def _node(store: Store, candidate: Candidate) -> dict[str, Any]:
-    found = telling([item.evaluation for item in store.evaluations(candidate=candidate.id)])
+def _node(store: Store, candidate: Candidate, campaign: str | None) -> dict[str, Any]:
+    rows = store.evaluations(candidate=candidate.id)
+    if rows and all(row.campaign != campaign for row in rows):
+        campaign = rows[-1].campaign
+    found = telling([row.evaluation for row in rows if row.campaign == campaign])
     best = found if found is not None and found.status is Status.CORRECT else None
     return {
         "candidate": candidate.id,
         "operator": candidate.operator,
         "meta_prompt": candidate.meta_prompt,
+        "campaign": campaign if rows else None,
         "cell": best.cell if best else None,
         "speedup": best.speedup() if best else None,
     }

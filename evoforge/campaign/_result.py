@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from evoforge.archives import speedup_interval
+from evoforge.archives import CONFIDENCE, MIRRORED, speedup_interval
 from evoforge.campaign._loop import Loop
 from evoforge.campaign._queries import hot_and_cold, over_the_better
 from evoforge.campaign._setup import Setup
@@ -26,9 +26,10 @@ __all__ = ["Best", "Result", "summarise"]
 class Best:
     """The elite with the highest lower bound, as it was measured last, beside eager and compiled.
 
-    `low` and `high` bound `speedup_best_baseline`, the speed-up over the faster of both (95%). Without
-    that last measurement it is the archive's claim, None where one of the two was never timed. `speedup_hot` and
-    `speedup_cold` are over the campaign's baseline, None where they were not measured.
+    `low` and `high` bound `speedup_best_baseline`, the speed-up over the faster of both, at the level `confidence`:
+    0.95. Without that last measurement all three are the archive's claim, None where one of the two was never timed:
+    its one-sided 95% bound and the mirror of it, which together hold at 0.9. `speedup_hot` and `speedup_cold` are over
+    the campaign's baseline, None where they were not measured.
     """
 
     candidate: str
@@ -43,6 +44,7 @@ class Best:
     high: float | None = None
     speedup_hot: float | None = None
     speedup_cold: float | None = None
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ def _best(loop: Loop, row: CampaignRow, elite: Elite) -> Best:
     report = last if last is not None and last.timings else None
     sides = {side: report.speedup(side) if report else None for side in ("eager", "compiled")}
     claim = [over_the_better(row, at) for at in (elite.lower, elite.objective, 2 * elite.objective - elite.lower)]
-    low, middle, high = (speedup_interval([report.against_fastest()]) if report else None) or claim
+    fresh = speedup_interval([report.against_fastest()]) if report else None
+    low, middle, high = fresh or claim
     trial = loop.state.trials.get(point(elite.candidate, elite.params))
     shown = report or trial
     heats = hot_and_cold(report)
@@ -138,4 +141,5 @@ def _best(loop: Loop, row: CampaignRow, elite: Elite) -> Best:
         high=high,
         speedup_hot=heats["speedup_hot"],
         speedup_cold=heats["speedup_cold"],
+        confidence=None if low is None else CONFIDENCE if fresh else MIRRORED,
     )

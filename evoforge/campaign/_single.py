@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from evoforge.campaign._checks import check_unchanged, read_kernel
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._measure import Live
 from evoforge.campaign._prepare import prepare
-from evoforge.campaign._queries import archive_of, hot_and_cold
+from evoforge.campaign._queries import archive_of, hot_and_cold, over_the_better
 from evoforge.campaign._setup import Setup, analyse
 from evoforge.config import CampaignConfig
 from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, Params, Status, Task
@@ -103,11 +104,12 @@ def bench(name: str, store_url: str, *, top: int | None = None, observer: Observ
 
     With `top` only so many, those of the highest claims (`Elite.rank`).
     The rows are stored as new evaluations at the end, a demotion at once. `low` and `high` bound
-    `speedup_best_baseline`, the speed-up over the faster of both (95%). `moved` compares the fresh interval
-    over the campaign's baseline with the claim: SAME where they overlap, else FASTER or SLOWER; or the status
-    of a kernel that is no longer correct, which loses its place. `verdict` is FAST where the interval lies
-    above what a binary shows against itself here, SLOW where it lies below, else SAME. The keys of
-    `hot_and_cold` and `flags` stand beside them.
+    `speedup_best_baseline`, the speed-up over the faster of both (95%); `claimed_best_baseline` is what the archive
+    claims of it, None where one of both was never timed. `claimed` and its lower bound `claimed_low` are over the
+    campaign's own baseline; `moved` compares the fresh interval over that baseline with them: SAME where they
+    overlap, else FASTER or SLOWER; or the status of a kernel that is no longer correct, which loses its place.
+    `verdict` is FAST where the interval over the faster of both lies above what a binary shows against itself here,
+    SLOW where it lies below, else SAME. The keys of `hot_and_cold` and `flags` stand beside them.
     """
     narrator = Narrator(observer)
     with open_store(store_url, create=False) as store, ExitStack() as stack:
@@ -115,7 +117,9 @@ def bench(name: str, store_url: str, *, top: int | None = None, observer: Observ
         check_unchanged(row)
         archive, candidates = archive_of(store, row)
         if not len(archive):
-            raise UsageError(f"campaign {name} has no elite to measure; go on with: evoforge resume {name} --minutes M")
+            raise UsageError(
+                f"campaign {name} has no elite to measure; go on with: evoforge resume {shlex.quote(name)} --minutes M"
+            )
         stack.enter_context(store.lock_campaign(name))
         config = CampaignConfig.model_validate(dict(row.config))
         _, judge, setup = prepare(row, config, Setup.from_json(row.setup), narrator, stack)
@@ -137,18 +141,19 @@ def bench(name: str, store_url: str, *, top: int | None = None, observer: Observ
                 )  # fmt: skip
                 demoted = fresh.status in DISQUALIFYING
                 store.record_outcome(name, None, None, [fresh], [lost] if demoted else [])
-                rows[at] = _row(elite, fresh, setup.aa_margin or 0.0)
+                rows[at] = _row(elite, fresh, over_the_better(row, elite.objective), setup.aa_margin or 0.0)
     in_order = [rows[at] for at in sorted(rows)]
     return {"campaign": name, "task": row.task.name, "target": row.target.spec, "rows": in_order}
 
 
-def _row(elite: Elite, fresh: Evaluation, margin: float) -> dict[str, Any]:
+def _row(elite: Elite, fresh: Evaluation, claim: float | None, margin: float) -> dict[str, Any]:
     row: dict[str, Any] = {
         "cell": list(elite.cell),
         "candidate": elite.candidate,
         "params": dict(elite.params),
         "claimed": 2**elite.objective,
         "claimed_low": 2**elite.lower,
+        "claimed_best_baseline": claim,
         "status": str(fresh.status),
         "speedup_eager": None,
         "speedup_compiled": None,

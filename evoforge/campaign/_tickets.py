@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -132,7 +133,8 @@ class Tickets:
         campaign, ticket = self._campaign(), self._store.ticket(self._name, number)
         if ticket.state == "asked":
             raise UsageError(
-                f"ticket {number} was a model's of the campaign's own; ask for another: evoforge ask {self._name}"
+                f"ticket {number} was a model's of the campaign's own; "
+                f"ask for another: evoforge ask {shlex.quote(self._name)}"
             )
         candidate = self._candidate(campaign, ticket, text)
         if ticket.state == "open":
@@ -180,12 +182,13 @@ class Tickets:
     def _taken(self, ticket: TicketRow) -> UsageError:
         return UsageError(
             f"ticket {ticket.ticket} was answered already, with another text; "
-            f"ask for another: evoforge ask {self._name}"
+            f"ask for another: evoforge ask {shlex.quote(self._name)}"
         )
 
     def _expired(self, ticket: TicketRow) -> UsageError:
         return UsageError(
-            f"ticket {ticket.ticket} expired on {ticket.expires}; ask for another: evoforge ask {self._name}"
+            f"ticket {ticket.ticket} expired on {ticket.expires}; "
+            f"ask for another: evoforge ask {shlex.quote(self._name)}"
         )
 
     def _campaign(self) -> Campaign:

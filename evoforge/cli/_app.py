@@ -27,7 +27,8 @@ from evoforge.cli import (
     selftest,
     tasks,
 )
-from evoforge.cli._output import EXIT_INTERRUPTED, EXIT_MISUSE, EXIT_TERMINATED, fail
+from evoforge.cli._options import with_store
+from evoforge.cli._output import EXIT_INTERRUPTED, EXIT_MISUSE, EXIT_TERMINATED, fail, finished_before, with_finished
 from evoforge.cli._stopping import Terminated, stoppable
 from evoforge.errors import EvoforgeError
 
@@ -64,6 +65,7 @@ class _Interrupted(Exception):
     def __init__(self, stop: KeyboardInterrupt) -> None:
         super().__init__("; ".join(["interrupted", *map(str, stop.args)]))
         self.status = EXIT_TERMINATED if isinstance(stop, Terminated) else EXIT_INTERRUPTED
+        with_finished(self, finished_before(stop))
 
 
 class _ReaderGone(Exception):
@@ -79,6 +81,9 @@ def _guarded(command: Callable[..., int | None]) -> Callable[..., int | None]:
                 sys.stdout.flush()
         except KeyboardInterrupt as stop:
             raise _Interrupted(stop) from None
+        except EvoforgeError as error:
+            error.args = (with_store(str(error), kwargs.get("store")), *error.args[1:])
+            raise
         except BrokenPipeError:
             raise _ReaderGone from None
         return status
@@ -137,9 +142,9 @@ def dispatch(argv: list[str]) -> int:
     try:
         status = app(args=argv or ["--help"], prog_name="evoforge", standalone_mode=False)
     except EvoforgeError as error:
-        return fail(type(error).__name__, str(error), as_json, EXIT_MISUSE)
+        return fail(type(error).__name__, str(error), as_json, EXIT_MISUSE, finished_before(error))
     except _Interrupted as stop:
-        return fail("Interrupted", str(stop), as_json, stop.status)
+        return fail("Interrupted", str(stop), as_json, stop.status, finished_before(stop))
     except _ReaderGone:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -148,7 +153,7 @@ def dispatch(argv: list[str]) -> int:
             return _misuse_or_bug(error, as_json)
         where = f" at {error.filename}" if error.filename else ""
         text = f"this machine refuses to go on{where}: {error.strerror}; {_ENVIRONMENT[error.errno]}"
-        return fail(type(error).__name__, text, as_json, EXIT_MISUSE)
+        return fail(type(error).__name__, text, as_json, EXIT_MISUSE, finished_before(error))
     except Exception as error:  # process boundary: a wrong option, or a bug of evoforge
         return _misuse_or_bug(error, as_json)
     return status if isinstance(status, int) else 0
@@ -160,7 +165,7 @@ def _misuse_or_bug(error: Exception, as_json: bool) -> int:
     if explain is None:
         traceback.print_exc()
         text = f"this is a bug in evoforge: {type(error).__name__}: {error}; please report it with the lines above"
-        return fail(type(error).__name__, text, as_json, EXIT_MISUSE)
+        return fail(type(error).__name__, text, as_json, EXIT_MISUSE, finished_before(error))
     if type(error).__name__ == "NoArgsIsHelpError":
         print(explain())
         return EXIT_MISUSE

@@ -182,12 +182,17 @@ def _cache() -> Finding:
 
 
 def _store(url: str) -> Finding:
-    if not url.startswith("sqlite:///"):
-        return Finding("store", "ok", url.partition("@")[2] or url.partition(":")[0])
-    path = Path(url.removeprefix("sqlite:///").split("?")[0])
-    problem = _writable(path.resolve().parent)
-    if not problem and path.exists() and not os.access(path, os.W_OK):
-        problem = f"{path} is read-only"
-    if problem:
-        return Finding("store", "fail", problem, "run in a folder that can be written, or give --store sqlite:///PATH")
-    return Finding("store", "ok", f"{path} ({'exists' if path.exists() else 'will be made'})")
+    from evoforge.errors import EvoforgeError
+    from evoforge.storage import probe_store, shown_url
+
+    try:
+        there = probe_store(url)
+    except EvoforgeError as error:
+        text = str(error).splitlines()[0]  # servers show the place in lines of their own
+        found, _, mend = text.rpartition("; ")
+        if not found:
+            found, mend = text, "check the server and what its user may do, or give another --store"
+        return Finding("store", "fail", found, mend)
+    except ImportError as error:
+        return Finding("store", "fail", f"cannot be tried: {error}", "mend what fails above, and look again")
+    return Finding("store", "ok", f"{shown_url(url)} ({'exists' if there else 'will be made'})")

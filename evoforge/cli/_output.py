@@ -24,11 +24,13 @@ __all__ = [
     "emit",
     "error_object",
     "fail",
+    "finished_before",
     "ms_text",
     "number_text",
     "params_text",
     "speedup_text",
     "table",
+    "with_finished",
     "working",
 ]
 
@@ -64,13 +66,27 @@ def error_object(kind: str, message: str) -> dict[str, Any]:
     return {"error": {"type": kind, "message": message}}
 
 
-def fail(kind: str, message: str, as_json: bool, status: int) -> int:
-    """Says what went wrong, on stderr in one sentence, or as JSON on stdout; returns `status`."""
+def fail(kind: str, message: str, as_json: bool, status: int, finished: Mapping[str, Any] | None = None) -> int:
+    """Says what went wrong, on stderr in one sentence, or as JSON on stdout; returns `status`.
+
+    `finished`: what the command would have printed of what was done before.
+    """
     if as_json:
-        emit(error_object(kind, message))
+        emit({**error_object(kind, message), **(finished or {})})
     else:
         print(f"evoforge: {message}", file=sys.stderr)
     return status
+
+
+def with_finished(error: BaseException, finished: Mapping[str, Any]) -> None:
+    """Lets `error` carry what was done before it: `--json` prints one object, and this would be lost."""
+    error.__dict__["finished"] = finished
+
+
+def finished_before(error: BaseException) -> Mapping[str, Any]:
+    """What `with_finished` gave it."""
+    found: Mapping[str, Any] = getattr(error, "finished", {})
+    return found
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -89,10 +89,6 @@ class State:
     def _on_evaluation(self, data: Any, _: float) -> None:
         self.correct += data.get("status") == "CORRECT"
 
-    def _on_placement(self, data: Any, _: float) -> None:
-        if data.get("status") in ("NEW", "IMPROVED") and data.get("cell") is not None:
-            self.cells[tuple(data["cell"])] = float(data.get("objective", 0.0))
-
     def _on_best(self, data: Any, _: float) -> None:
         self.best = dict(data)
 
@@ -103,6 +99,10 @@ class State:
         self.budget_s = data.get("budget_s")
         self.filled = int(data.get("filled", self.filled))
         self.reachable = int(data.get("reachable", self.reachable))
+        # The whole map each time: a search that is resumed has one, and elites are demoted.
+        self.cells = dict(data.get("cells", self.cells))
+        if not self.cells:
+            self.best = {}
         self.phase = str(data.get("phase") or self.phase)
         if data.get("elapsed_s") is not None:
             self._elapsed = (float(data["elapsed_s"]), time.monotonic())
@@ -283,9 +283,9 @@ def left_text(state: State) -> str:
 
 
 def best_text(best: Any) -> str:
-    """`1.62× (1.58–1.66) · eager 2.10× · compiled 1.62×`: over the baseline, its 95% interval, over each side."""
+    """`1.62× (90%: 1.58–1.66) · eager 2.10× · compiled 1.62×`: over the baseline, its 90% interval, over each side."""
     low, high = best.get("low"), best.get("high")
-    interval = f" ({number_text(low)}–{number_text(high)})" if low is not None and high is not None else ""
+    interval = f" (90%: {number_text(low)}–{number_text(high)})" if low is not None and high is not None else ""
     total = best.get("speedup")
     sides = [
         f"{side} {speedup_text(best[f'speedup_{side}'])}"

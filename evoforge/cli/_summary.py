@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from evoforge.cli._options import next_command
 from evoforge.cli._output import (
     Column,
     cell_text,
@@ -91,11 +92,12 @@ def print_result(result: Result, store: str) -> None:
     """Everything a person wants to know when a campaign ends, and the commands that go on from it."""
     from evoforge.campaign import elites
 
-    rows = elites(result.campaign, store)
+    name = result.campaign
+    rows = elites(name, store)
     if rows:
-        elites_table(rows, title=f"elites of {result.campaign}")
+        elites_table(rows, title=f"elites of {name}")
     print(
-        f"{result.campaign}: {result.task} on {result.target}: {result.evaluations} evaluations, "
+        f"{name}: {result.task} on {result.target}: {result.evaluations} evaluations, "
         f"{result.correct} correct, {result.filled} of {result.reachable} cells, "
         f"QD score {result.qd_score:.2f}, {clock_text(result.wall_s)}, stopped by {result.stop_reason}"
     )
@@ -103,7 +105,8 @@ def print_result(result: Result, store: str) -> None:
     if best is not None:
         claim = speedup_text(best.speedup_best_baseline)
         if best.low is not None and best.high is not None:
-            claim += f" ({best.low:.2f}–{best.high:.2f})"
+            level = f"{best.confidence:.0%}: " if best.confidence is not None else ""
+            claim += f" ({level}{best.low:.2f}–{best.high:.2f})"
         print(
             f"best: {best.candidate[:12]} in cell {cell_text(best.cell)}: {claim} over the faster of eager "
             f"({speedup_text(best.speedup_eager)}) and torch.compile ({speedup_text(best.speedup_compiled)}), "
@@ -112,18 +115,16 @@ def print_result(result: Result, store: str) -> None:
         if best.speedup_hot is not None or best.speedup_cold is not None:
             print(f"beside that: hot {speedup_text(best.speedup_hot)}, cold {speedup_text(best.speedup_cold)}")
     elif result.stop_reason == "prepared":
-        print(f"prepared, nothing was searched; next: evoforge ask {result.campaign}")
+        print(f"prepared, nothing was searched; next: {next_command('ask', name, store=store)}")
     elif result.stop_reason == "at_bound":
         print(next(text for text in result.notices if text.startswith("nothing to gain")))
     else:
-        print(f"no kernel was confirmed; look at: evoforge status {result.campaign}")
+        print(f"no kernel was confirmed; look at: {next_command('status', name, store=store)}")
     if result.models:
         print(f"models: {models_text(result)}")
     print(f"time: {split_text(result.split)}")
     if result.stop_reason in ("evals", "minutes"):
-        print(f"longer: evoforge resume {result.campaign} --{result.stop_reason} N  (in all)")
+        print(f"longer: {next_command('resume', name, f'--{result.stop_reason}', 'N', store=store)}  (in all)")
     if best is not None:
-        print(
-            f"next: evoforge bench {result.campaign} · evoforge heatmap {result.campaign} -o map.png · "
-            f"evoforge export {result.campaign} -o DIR"
-        )
+        commands = (("bench", name), ("heatmap", name, "-o", "map.png"), ("export", name, "-o", "DIR"))
+        print("next: " + " · ".join(next_command(*words, store=store) for words in commands))

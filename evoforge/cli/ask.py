@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from evoforge.cli._options import DEFAULT_STORE, Json, StoreUrl
+from evoforge.cli._options import DEFAULT_STORE, Json, StoreUrl, next_command
 from evoforge.errors import UsageError
 
 __all__ = ["ask", "tell"]
@@ -43,7 +43,7 @@ def ask(
     if not show:
         print(
             f"ticket {asked['ticket']} of {name}: {asked['operator']}, open until {asked['expires']}; "
-            f"answer with: evoforge tell {name} {asked['ticket']} FILE\n"
+            f"answer with: {next_command('tell', name, asked['ticket'], 'FILE', store=store)}\n"
         )
     print(f"{prompt['system'].rstrip()}\n\n{prompt['user'].rstrip()}")
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from evoforge.cli._options import DEFAULT_STORE, Json, StoreUrl
+from evoforge.cli._options import DEFAULT_STORE, Json, StoreUrl, next_command
 
 __all__ = ["campaigns", "elites", "status"]
 
@@ -17,13 +17,14 @@ def campaigns(store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> None:
     """List the campaigns in the store."""
     from evoforge.campaign import campaigns as list_campaigns
     from evoforge.cli._output import emit, speedup_text, table
+    from evoforge.storage import shown_url
 
     rows = list_campaigns(store)
     if as_json:
         emit({"campaigns": rows})
         return
     if not rows:
-        print(f"no campaigns in {store}; start one with: evoforge run TASK.py")
+        print(f"no campaigns in {shown_url(store)}; start one with: {next_command('run', 'TASK.py', store=store)}")
         return
     table(
         rows,
@@ -72,16 +73,19 @@ def elites(name: _Name, store: StoreUrl = DEFAULT_STORE, as_json: Json = False) 
     elif rows:
         elites_table(rows)
     else:
-        print(f"{name} has no elite yet; go on with: evoforge resume {name} --minutes M")
+        print(f"{name} has no elite yet; go on with: {next_command('resume', name, '--minutes', 'M', store=store)}")
 
 
 def _newest(store: str) -> str:
     from evoforge.campaign import campaigns as list_campaigns
     from evoforge.errors import NotFoundError
+    from evoforge.storage import shown_url
 
     rows = list_campaigns(store)
     if not rows:
-        raise NotFoundError(f"expected a campaign in {store}, it holds none; start one with: evoforge run TASK.py")
+        raise NotFoundError(
+            f"expected a campaign in {shown_url(store)}, it holds none; start one with: evoforge run TASK.py"
+        )
     return str(rows[-1]["campaign"])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -32,9 +32,12 @@ def show(prefix: _Prefix, store: StoreUrl = DEFAULT_STORE, as_json: Json = False
             ("hot", lambda row: speedup_text(row.get("speedup_hot"))),
             ("cold", lambda row: speedup_text(row.get("speedup_cold"))),
         )
+        several = len({row["campaign"] for row in rows}) > 1
+        whose: tuple[Column, ...] = (("campaign", lambda row: str(row["campaign"])),) if several else ()
         table(
             rows,
             (
+                *whose,
                 ("status", lambda row: str(row["status"])),
                 ("kind", lambda row: str(row.get("kind", "–"))),
                 ("cell", lambda row: cell_text(row.get("cell"))),
@@ -59,41 +62,62 @@ def lineage(prefix: _Prefix, store: StoreUrl = DEFAULT_STORE, as_json: Json = Fa
     if as_json:
         emit(found)
         return
-    console().print(_tree(found))
+    out = console()
+    for tree in _trees(found, max((out.width - _LABEL_WIDTH) // _INDENT, _LEAST_DEPTH)):
+        out.print(tree)
 
 
-def _tree(found: Mapping[str, Any]) -> Any:
-    """Nodes under their children; an ancestor that was already drawn is named once more without its own."""
+_LABEL_WIDTH = 60
+_INDENT = 4  # columns that rich takes per generation
+_LEAST_DEPTH = 3
+
+
+def _trees(found: Mapping[str, Any], most: int) -> Iterator[Any]:
+    """Nodes under their children, at most so many generations deep; what goes on has a tree of its own further down.
+
+    An ancestor that was already drawn, or will be, is named once more without its own.
+    """
+    from rich.text import Text
     from rich.tree import Tree
 
     nodes = {node["candidate"]: node for node in found["nodes"]}
+    several = len({node["campaign"] for node in found["nodes"] if node["campaign"]}) > 1
     parents: dict[str, list[str]] = {}
     for edge in found["edges"]:
         parents.setdefault(edge["child"], []).append(edge["parent"])
-    root = found.get("candidate") or found["nodes"][0]["candidate"]
-    seen: set[str] = set()
+    roots = [found["candidate"]]
+    drawn: set[str] = set()
 
-    def grow(branch: Any, name: str) -> None:
-        if name in seen:
-            return
-        seen.add(name)
+    def label(name: str, elsewhere: str = "") -> Any:
+        return Text(f"{name[:12]} ({elsewhere})" if elsewhere else _label(nodes[name], several))
+
+    def grow(branch: Any, name: str, depth: int) -> None:
+        drawn.add(name)
         for parent in parents.get(name, ()):
-            again = " (above)" if parent in seen else ""
-            grow(branch.add(_label(nodes.get(parent, {"candidate": parent})) + again), parent)
+            if parent in drawn:
+                branch.add(label(parent, "above"))
+            elif parent in roots or (depth == most and parent in parents):
+                roots.extend([] if parent in roots else [parent])
+                branch.add(label(parent, "below"))
+            else:
+                grow(branch.add(label(parent)), parent, depth + 1)
 
-    tree = Tree(_label(nodes[root]))
-    grow(tree, root)
-    return tree
+    for root in roots:  # grows while it is read
+        tree = Tree(label(root))
+        grow(tree, root, 1)
+        yield tree
 
 
-def _label(node: Mapping[str, Any]) -> str:
+def _label(node: Mapping[str, Any], with_campaign: bool) -> str:
     from evoforge.cli._output import cell_text, speedup_text
 
-    parts = [str(node["candidate"])[:12], str(node.get("operator") or "")]
-    if node.get("meta_prompt"):
+    parts = [str(node["candidate"])[:12], str(node["operator"] or "")]
+    if node["meta_prompt"]:
         parts.append(str(node["meta_prompt"]))
-    if node.get("cell") is not None:
+    if node["cell"] is not None:
         parts.append(f"cell {cell_text(node['cell'])}")
-    if node.get("speedup") is not None:
+    if node["speedup"] is not None:
         parts.append(speedup_text(node["speedup"]))
+    if with_campaign and node["campaign"]:
+        parts.append(f"in {node['campaign']}")
     return " · ".join(part for part in parts if part)

@@ -10,25 +10,25 @@ __all__ = ["check", "upgrade"]
 def upgrade(store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> None:
     """Migrate a store to this version's schema."""
     from evoforge.cli._output import emit
-    from evoforge.storage import upgrade_store
+    from evoforge.storage import shown_url, upgrade_store
 
     revision = upgrade_store(store)
     if as_json:
-        emit({"store": store, "revision": revision})
+        emit({"store": shown_url(store), "revision": revision})
     else:
-        print(f"{store} is at schema revision {revision}")
+        print(f"{shown_url(store)} is at schema revision {revision}")
 
 
 def check(store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> int:
     """Verify a store's invariants. Exits 1 if one is broken."""
     from evoforge.cli._output import emit
-    from evoforge.storage import check_store
+    from evoforge.storage import check_store, shown_url
 
     problems = check_store(store)
     if as_json:
-        emit({"store": store, "problems": problems})
+        emit({"store": shown_url(store), "problems": problems})
     else:
         for problem in problems:
             print(problem)
-        print(f"{store}: {len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'}")
+        print(f"{shown_url(store)}: {len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'}")
     return 1 if problems else 0

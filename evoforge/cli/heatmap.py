@@ -32,6 +32,7 @@ def heatmap(
         target=state["target"],
         coverage=float(state["coverage"]),
         qd_score=float(state["qd_score"]),
+        best=tuple(state["best_cell"]) if state["best_cell"] else None,
         axes=tuple(state.get("axes", ("tiling", "memory", "fusion"))),
     )
     written = save_heatmap(data, output)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evoforge.cli._options import DEFAULT_STORE, Inputs, Json, Sets, StoreUrl
+from evoforge.cli._options import DEFAULT_STORE, Inputs, Json, Sets, StoreUrl, next_command
 from evoforge.errors import ConfigError, TaskError, UnsupportedError, UsageError, WorkerError
 
 if TYPE_CHECKING:
@@ -133,17 +133,12 @@ def resume(
 
 
 def _configs(subject: str, target: str | None, language: str | None) -> list[CampaignConfig]:
-    """A campaign file's grid, narrowed by --target and --language; or one campaign on a bare task."""
+    """A campaign file's grid, whose axes --target and --language replace; or one campaign on a bare task."""
     from evoforge.config import CampaignConfig, load_config
 
     if Path(subject).suffix not in (".yaml", ".yml"):
         return [CampaignConfig(task=subject)]
-    configs = load_config(subject)
-    for key, value in (("target", target), ("language", language)):
-        if value is not None:  # the option replaces the whole list, so that axis of the grid collapses
-            first = getattr(configs[0], key)
-            configs = [config for config in configs if getattr(config, key) == first]
-    return configs
+    return load_config(subject, target=target, language=language)
 
 
 def _overrides(words: Sequence[str] | None) -> dict[str, Any] | None:
@@ -222,12 +217,13 @@ def _print_plan(configs: list[CampaignConfig], store: str, as_json: bool) -> int
     """Checks what a run would check, but for models' keys; measures and stores nothing."""
     from evoforge.campaign import check, told_before
     from evoforge.cli._output import emit
+    from evoforge.storage import shown_url
 
     plans: list[dict[str, Any]] = []
     for config in configs:
         checked = check(config, asks=False)
         plan = config.model_dump(by_alias=True, mode="json")
-        plan |= {"workloads": [workload.name for workload in checked.task.workloads], "store": store}
+        plan |= {"workloads": [workload.name for workload in checked.task.workloads], "store": shown_url(store)}
         if told := told_before(config, checked.task, checked.target):
             plan["told"] = told
         plans.append(plan)
@@ -251,7 +247,7 @@ def _search(makers: Sequence[Callable[[], Campaign]], store: str, as_json: bool)
 
     Of several, one that cannot be searched is told and left out; the status is that of the worst.
     """
-    from evoforge.cli._output import EXIT_MISUSE, emit, error_object
+    from evoforge.cli._output import EXIT_MISUSE, emit, error_object, with_finished
     from evoforge.cli._progress import Progress
     from evoforge.cli._summary import print_result
 
@@ -265,10 +261,6 @@ def _search(makers: Sequence[Callable[[], Campaign]], store: str, as_json: bool)
                 budget = campaign.config.budget
                 progress.begin(campaign.name, minutes=budget.minutes, evals=budget.evals)
                 result = campaign.run(progress)
-        except KeyboardInterrupt as stop:
-            name = progress.name
-            stop.args = (f"go on with: evoforge resume {name}" if name else "nothing was stored yet",)
-            raise
         except (TaskError, UnsupportedError, WorkerError) as error:  # this one's own fault
             if len(makers) == 1:
                 raise
@@ -276,6 +268,14 @@ def _search(makers: Sequence[Callable[[], Campaign]], store: str, as_json: bool)
             objects.append({"campaign": progress.name, **error_object(type(error).__name__, str(error))})
             status = EXIT_MISUSE
             continue
+        except BaseException as error:  # ends the others, too
+            if isinstance(error, KeyboardInterrupt):
+                name = progress.name
+                mend = f"go on with: {next_command('resume', name, store=store)}" if name else "nothing was stored yet"
+                error.args = (mend,)
+            if len(makers) > 1:
+                with_finished(error, {"campaigns": objects})
+            raise
         objects.append(result.to_json())
         status = max(status, result.exit_code)
         if not as_json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import keyword
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -77,7 +78,7 @@ class Library:
         if not self.kernels:
             raise UsageError(
                 f"campaign {self.campaign} has no elite to export; "
-                f"go on with: evoforge resume {self.campaign} --minutes M"
+                f"go on with: evoforge resume {shlex.quote(self.campaign)} --minutes M"
             )
         foreign = {kernel.candidate.language for kernel in self.kernels} - {_LANGUAGE}
         if foreign:

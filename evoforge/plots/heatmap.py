@@ -29,7 +29,8 @@ _MIN_SPAN, _MAX_SPAN = 1.0, 3.0  # log2: colours neither exaggerate small differ
 class HeatmapData:
     """What the picture shows. `objectives` maps a filled cell to its log2 speed-up over the baseline.
 
-    Three axes; the last one makes the panels, the first one the rows. `coverage` is 0–1.
+    Three axes; the last one makes the panels, the first one the rows. `coverage` is 0–1. `best` is framed: the cell of
+    `Archive.best()`, whose bound is the highest, which need not be the highest objective.
     """
 
     objectives: Mapping[Cell, float]
@@ -40,6 +41,7 @@ class HeatmapData:
     qd_score: float
     axes: tuple[str, ...] = ("tiling", "memory", "fusion")
     shape: tuple[int, int, int] = (4, 4, 4)
+    best: Cell | None = None
 
     def __post_init__(self) -> None:
         if len(self.axes) != 3:
@@ -75,9 +77,8 @@ def draw_heatmap(data: HeatmapData) -> Figure:
     figure = new_figure(2.75 * panels + 1.6, 4.5)
     axes = figure.subplots(1, panels, squeeze=False)[0]
     figure.subplots_adjust(left=0.085, right=0.905, top=0.76, bottom=0.215, wspace=0.10)
-    best = max(data.objectives, key=lambda cell: data.objectives[cell], default=None)
     for level in range(panels):
-        _panel(axes[level], data, level, colours, best)
+        _panel(axes[level], data, level, colours)
     _labels(figure, axes, data)
     bar = figure.colorbar(colours, extend="both", extendfrac=0.04, cax=figure.add_axes((0.925, 0.215, 0.011, 0.545)))
     ticks = _ticks(span)
@@ -89,7 +90,7 @@ def draw_heatmap(data: HeatmapData) -> Figure:
     return figure
 
 
-def _panel(axis: Axes, data: HeatmapData, level: int, colours: Any, best: Cell | None) -> None:
+def _panel(axis: Axes, data: HeatmapData, level: int, colours: Any) -> None:
     from matplotlib.patches import Rectangle
 
     rows, columns, _ = data.shape
@@ -98,7 +99,7 @@ def _panel(axis: Axes, data: HeatmapData, level: int, colours: Any, best: Cell |
             cell = (row, column, level)
             box = Rectangle((column, row), 1, 1, facecolor="white", edgecolor="#d0d0d0", linewidth=0.8)
             if cell in data.objectives:
-                _filled(axis, box, data.objectives[cell], colours, cell == best)
+                _filled(axis, box, data.objectives[cell], colours, cell == data.best)
             elif cell not in data.reachable:
                 box.set(facecolor="#f4f4f4", hatch="////", edgecolor="#d8d8d8")
             axis.add_patch(box)
@@ -138,7 +139,7 @@ def _labels(figure: Figure, axes: Any, data: HeatmapData) -> None:
         f"QD score {data.qd_score:.1f}"
     )
     figure.text(0.02, 0.895, summary, fontsize=9.5, color=MUTED, va="center")
-    legend = "speed-up over the campaign's baseline; framed: the best; blank: empty; hatched: unreachable"
+    legend = "speed-up over the campaign's baseline; framed: highest lower bound; blank: empty; hatched: unreachable"
     figure.text(0.02, 0.025, legend, fontsize=8, color=MUTED)
 
 

@@ -17,6 +17,7 @@ from evoforge.storage._base import (
     Store,
 )
 from evoforge.storage._calls import CallRow, TicketRow
+from evoforge.storage._names import shown_url
 from evoforge.storage._owner import Owner
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "TicketRow",
     "check_store",
     "open_store",
+    "probe_store",
+    "shown_url",
     "upgrade_store",
 ]
 
@@ -58,6 +61,17 @@ def open_store(url: str, *, create: bool = True, read_only: bool = False) -> Sto
     from evoforge.storage._open import open_sql
 
     return open_sql(url, create=create, read_only=read_only)
+
+
+def probe_store(url: str) -> bool:
+    """Whether a store that a campaign could write is there; False: it could be made. Changes nothing.
+
+    Raises:
+        UsageError, StoreVersionError, StoreError, MissingToolError: as `open_store`, and where it cannot be written.
+    """
+    from evoforge.storage._open import probe_sql
+
+    return probe_sql(url)
 
 
 def upgrade_store(url: str) -> str:

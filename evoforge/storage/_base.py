@@ -224,6 +224,17 @@ class Store(CallStore):
             CampaignLockedError: another coordinator lives, be it in this very process.
         """
 
+    @abstractmethod
+    def is_held(self, name: str) -> bool:
+        """Whether a coordinator holds the campaign, as far as can be told from here.
+
+        A server knows. Of a file, only processes of this machine can be asked: one that writes it from another
+        machine, or from another container, counts as gone here, as it does for `lock_campaign`.
+
+        Raises:
+            NotFoundError: no such campaign.
+        """
+
     # Outcomes
 
     @abstractmethod

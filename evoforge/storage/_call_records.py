@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
@@ -106,7 +107,9 @@ def ticket_taken(ticket: TicketRow) -> str:
 
 
 def no_such_ticket(campaign: str, number: int) -> NotFoundError:
-    return NotFoundError(f"campaign {campaign!r} issued no ticket {number}; `evoforge ask {campaign}` issues one")
+    return NotFoundError(
+        f"campaign {campaign!r} issued no ticket {number}; `evoforge ask {shlex.quote(campaign)}` issues one"
+    )
 
 
 def checked_settling(state: str) -> str:

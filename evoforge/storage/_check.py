@@ -13,10 +13,15 @@ from typing import Any
 from evoforge.core import Status
 from evoforge.storage._base import ACTIONS
 from evoforge.storage._call_records import call_from_row, ticket_from_row
+from evoforge.storage._owner import Owner
 from evoforge.storage._records import (
+    campaign_from_row,
     candidate_from_row,
     evaluation_from_row,
+    meta_prompt_from_row,
     params_hash,
+    placement_from_row,
+    proposal_from_row,
     target_from_json,
     task_from_json,
 )
@@ -58,6 +63,9 @@ REFERENCES: tuple[tuple[str, str, str, str], ...] = (
 )
 """(table, column) refers to (table, column)."""
 
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)
+"""What reading a damaged row raises: JSON that is cut short, or another value than the one that was written."""
+
 _Read = Callable[[str], Iterable[Mapping[str, Any]]]
 
 
@@ -66,6 +74,9 @@ def find_problems(read: _Read) -> list[str]:
     return [
         *_references(read),
         *_contents(read),
+        *_campaigns(read),
+        *_meta_prompts(read),
+        *_proposals(read),
         *_evaluations(read),
         *_placements(read),
         *_calls(read),
@@ -99,8 +110,49 @@ def _contents(read: _Read) -> Iterator[str]:
             try:
                 if made(table, row).id != row["id"]:
                     yield f"the content of {name} is not the one its id was made from"
-            except (ValueError, TypeError, KeyError) as error:
+            except _UNREADABLE as error:
                 yield f"{name} cannot be read: {error}"
+
+
+def _campaigns(read: _Read) -> Iterator[str]:
+    bodies = {table: {row["id"]: row["body"] for row in read(table)} for table in ("tasks", "targets")}
+    for row in read("campaigns"):
+        task, target = bodies["tasks"].get(row["task"]), bodies["targets"].get(row["target"])
+        if task is None or target is None:
+            continue  # already reported as a broken reference
+        name = f"campaign {row['name']!r}"
+        try:
+            campaign = campaign_from_row(row, task, target)
+            if row["lock_owner"] is not None:
+                Owner.from_text(row["lock_owner"])
+        except _UNREADABLE as error:
+            yield f"{name} cannot be read: {error}"
+            continue
+        for column in ("config", "descriptor", "setup"):
+            if not isinstance(getattr(campaign, column), dict):
+                yield f"{name} cannot be read: its {column} is no mapping"
+
+
+def _meta_prompts(read: _Read) -> Iterator[str]:
+    for row in read("meta_prompts"):
+        try:
+            meta_prompt_from_row(row)
+        except _UNREADABLE as error:
+            yield f"meta-prompt {row['name']}@{row['version']} of campaign {row['campaign']!r} cannot be read: {error}"
+
+
+def _proposals(read: _Read) -> Iterator[str]:
+    known = {row["id"] for row in read("candidates")}
+    for row in read("proposals"):
+        name = f"the proposal of ticket {row['ticket']} of campaign {row['campaign']!r}"
+        try:
+            parents = proposal_from_row(row).parents
+        except _UNREADABLE as error:
+            yield f"{name} cannot be read: {error}"
+            continue
+        for parent in parents:
+            if parent not in known:
+                yield f"{name} refers to candidates {parent!r}, which is not stored"
 
 
 def _evaluations(read: _Read) -> Iterator[str]:
@@ -108,7 +160,7 @@ def _evaluations(read: _Read) -> Iterator[str]:
         name = f"evaluation {row['id']}"
         try:
             evaluation = evaluation_from_row(row).evaluation
-        except (ValueError, TypeError, KeyError) as error:
+        except _UNREADABLE as error:
             yield f"{name} cannot be read: {error}"
             continue
         if row["objective"] != evaluation.objective or row["latency_ms"] != evaluation.latency_ms:
@@ -119,16 +171,22 @@ def _evaluations(read: _Read) -> Iterator[str]:
 
 def _placements(read: _Read) -> Iterator[str]:
     rows = {
-        row["id"]: (row["campaign"], row["candidate"], params_hash(json.loads(row["params"])), row["status"])
-        for row in read("evaluations")
+        row["id"]: (row["campaign"], row["candidate"], row["params_hash"], row["status"]) for row in read("evaluations")
     }
     for row in read("placements"):
         name, ground = f"placement {row['id']}", rows.get(row["evaluation"])
         if row["action"] not in ACTIONS:
             yield f"{name} has the unknown action {row['action']!r}"
+            continue
+        try:
+            placement = placement_from_row(row).placement
+            point = (row["campaign"], placement.candidate, params_hash(placement.params))
+        except _UNREADABLE as error:
+            yield f"{name} cannot be read: {error}"
+            continue
         if ground is None:
             continue  # already reported as a broken reference
-        if ground[:3] != (row["campaign"], row["candidate"], params_hash(json.loads(row["params"]))):
+        if ground[:3] != point:
             yield f"{name} rests on evaluation {row['evaluation']}, which measured something else"
         elif row["action"] in ("NEW", "IMPROVED") and ground[3] != Status.CORRECT:
             yield f"{name} put a kernel into cell {row['cell']} on evaluation {row['evaluation']}, which is {ground[3]}"
@@ -138,7 +196,7 @@ def _calls(read: _Read) -> Iterator[str]:
     for row in read("llm_calls"):
         try:
             call_from_row(row)
-        except (ValueError, TypeError, KeyError) as error:
+        except _UNREADABLE as error:
             yield f"model call {row['id']} cannot be read: {error}"
 
 
@@ -148,7 +206,7 @@ def _tickets(read: _Read) -> Iterator[str]:
         name = f"ticket {row['ticket']} of campaign {row['campaign']!r}"
         try:
             ticket = ticket_from_row(row)
-        except (ValueError, TypeError, KeyError) as error:
+        except _UNREADABLE as error:
             yield f"{name} cannot be read: {error}"
             continue
         for candidate in (*ticket.parents, *ticket.exemplars):

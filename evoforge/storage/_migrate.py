@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def require_current(revision: str, place: str) -> None:
     if revision in _schema.REVISIONS:
         raise StoreVersionError(
             f"{place} has schema {revision}, this evoforge writes {_schema.REVISIONS[-1]}; "
-            f"run `evoforge db upgrade --store {place}`"
+            f"run `evoforge db upgrade --store {shlex.quote(place)}`"
         )
     raise StoreVersionError(
         f"{place} has schema {revision}, newer than the {_schema.REVISIONS[-1]} that this evoforge knows; "

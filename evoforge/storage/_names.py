@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Collection, Sequence
 
 from evoforge.errors import NotFoundError, UsageError
 from evoforge.storage._owner import Owner
 
-__all__ = ["checked_prefix", "locked_message", "new_name", "no_campaign", "only_match"]
+__all__ = ["checked_prefix", "locked_message", "new_name", "no_campaign", "only_match", "shown_url"]
+
+
+def shown_url(url: str) -> str:
+    """A store's URL as it may be printed: whatever may be a password, in its place or as an option, is ``***``."""
+    if not url.startswith("sqlite:"):  # whose rest is a path
+        url = re.sub(r"(?s)^([^:@/]*:/+[^:@/]*:|(?![^:@/]*:/)[^:@/]*:).*@", r"\1***@", url)
+    return re.sub(r"(?i)(pass\w*=)[^&\s]*", r"\1***", url)
 
 
 def _next_free_name(stem: str, taken: Collection[str]) -> str:
@@ -27,8 +35,8 @@ def new_name(name: str | None, stem: str, taken: Collection[str]) -> str:
     if name in taken:
         free = _next_free_name(name, taken)
         raise UsageError(
-            f"a campaign named {name!r} exists; `evoforge resume {name}` goes on with it (--minutes M: longer), "
-            f"or use --name {free}"
+            f"a campaign named {name!r} exists; `evoforge resume {shlex.quote(name)}` goes on with it "
+            f"(--minutes M: longer), or use --name {shlex.quote(free)}"
         )
     return name
 
@@ -41,7 +49,8 @@ def no_campaign(name: str, taken: Collection[str]) -> NotFoundError:
 
 def locked_message(name: str, owner: Owner | None) -> str:
     holder = f"process {owner.pid}" if owner else "another process"
-    return f"campaign {name!r} is being written by {holder}; wait for it, or stop it and run `evoforge resume {name}`"
+    mend = f"wait for it, or stop it and run `evoforge resume {shlex.quote(name)}`"
+    return f"campaign {name!r} is being written by {holder}; {mend}"
 
 
 def checked_prefix(prefix: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
@@ -18,9 +18,10 @@ from evoforge.errors import MissingToolError, NotFoundError, StoreError, UsageEr
 from evoforge.storage import _schema
 from evoforge.storage._errors import translated_errors
 from evoforge.storage._migrate import FRESH, migrate, require_current, stored_revision
+from evoforge.storage._names import shown_url
 from evoforge.storage.sql import SqlStore, is_write, writing
 
-__all__ = ["open_sql", "upgrade_sql"]
+__all__ = ["open_sql", "probe_sql", "upgrade_sql"]
 
 _BUSY_MS = 30_000
 
@@ -52,6 +53,49 @@ def open_sql(url: str, *, create: bool, read_only: bool) -> SqlStore:
     return SqlStore(place.engine, place.name, read_only=place.read_only)
 
 
+def probe_sql(url: str) -> bool:
+    """See `evoforge.storage.probe_store`."""
+    try:
+        open_sql(url, create=False, read_only=True).close()
+    except NotFoundError:
+        there = False
+    else:
+        there = True
+    try:
+        place = _locate(url, create=False, read_only=False)
+    except NotFoundError:
+        _require_room(Path(make_url(url).database or "").absolute().parent)
+        return False
+    try:
+        if place.read_only:
+            raise StoreError(f"{place.name} cannot be written; check the permissions of the file and its folder")
+        with translated_errors(place.name):
+            _try_writing(place.engine, there)
+    finally:
+        place.engine.dispose()
+    return there
+
+
+def _try_writing(engine: Engine, there: bool) -> None:
+    """Asks for what a campaign needs, and leaves nothing."""
+    if there:
+        with writing(engine) as connection:
+            connection.execute(text("UPDATE campaigns SET name = name WHERE 1 = 0"))
+    elif engine.dialect.name == "postgresql":
+        with writing(engine) as connection:
+            connection.execute(text("CREATE TABLE evoforge_probe (n integer)"))
+            connection.execute(text("DROP TABLE evoforge_probe"))
+
+
+def _require_room(folder: Path) -> None:
+    """Raises StoreError unless `folder`, or its nearest ancestor that exists, can be written."""
+    near = next(place for place in (folder, *folder.parents) if place.exists())
+    if not near.is_dir():
+        raise StoreError(f"expected a folder at {near}, found a file; give another --store")
+    if not os.access(near, os.W_OK | os.X_OK):
+        raise StoreError(f"cannot write in {near}: the folder is read-only; give another --store")
+
+
 def upgrade_sql(url: str) -> str:
     """See `evoforge.storage.upgrade_store`."""
     place = _locate(url, create=False, read_only=False)
@@ -78,16 +122,16 @@ def _bring_up(place: _Place) -> str:
 def _locate(url: str, *, create: bool, read_only: bool) -> _Place:
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # the latter for a port that is no number
         raise UsageError(
-            f"expected a store like sqlite:///path/evoforge.db or postgresql://user@host/name, got {url!r}"
+            f"expected a store like sqlite:///path/evoforge.db or postgresql://user@host/name, got {shown_url(url)!r}"
         ) from None
     backend = parsed.drivername.partition("+")[0]
     if backend == "sqlite":
         return _locate_file(url, parsed.database, create=create, read_only=read_only)
     if backend == "postgresql":
         return _locate_server(parsed, read_only=read_only)
-    raise UsageError(f"expected a store on sqlite or postgresql, got {backend!r} in {url!r}")
+    raise UsageError(f"expected a store on sqlite or postgresql, got {backend!r} in {shown_url(url)!r}")
 
 
 # PostgreSQL
@@ -102,7 +146,7 @@ def _locate_server(url: URL, *, read_only: bool) -> _Place:
         raise MissingToolError(
             "a PostgreSQL store needs a driver; run in evoforge's folder: pip install -e '.[postgres]'"
         ) from None
-    return _Place(url.render_as_string(hide_password=True), engine, read_only)
+    return _Place(shown_url(url.render_as_string(hide_password=False)), engine, read_only)
 
 
 # SQLite

@@ -56,6 +56,11 @@ class Owner:
         except (PermissionError, psutil.AccessDenied):
             return True
 
+    @classmethod
+    def lives(cls, text: str | None) -> bool:
+        """Whether the owner that is stored as `text` runs; nobody does not."""
+        return text is not None and cls.from_text(text).alive
+
     def to_text(self) -> str:
         return json.dumps([self.pid, self.started, self.token])
 

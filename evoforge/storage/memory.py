@@ -113,6 +113,10 @@ class MemoryStore(MemoryCalls, Store):
                 if row["lock_owner"] == owner.to_text():
                     row["lock_owner"] = None
 
+    def is_held(self, name: str) -> bool:
+        with self._lock:
+            return Owner.lives(self._campaign_row(name)["lock_owner"])
+
     # Outcomes
 
     def record_outcome(

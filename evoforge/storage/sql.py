@@ -51,6 +51,11 @@ def writing(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
+def _lock_key(campaign: str) -> int:
+    """The key of its advisory lock."""
+    return int.from_bytes(hashlib.sha256(f"evoforge campaign {campaign}".encode()).digest()[:8], "big", signed=True)
+
+
 class SqlStore(SqlCalls, Store):
     """`Store` over an engine whose schema is current; `evoforge.storage.open_store` makes it."""
 
@@ -145,6 +150,22 @@ class SqlStore(SqlCalls, Store):
                     held = (table.c.name == name) & (table.c.lock_owner == mine)
                     connection.execute(update(table).where(held), {"lock_owner": None})
 
+    def is_held(self, name: str) -> bool:
+        with self._reads() as connection:
+            holder = _statements.campaign_row(connection, name)["lock_owner"]
+            if self._engine.dialect.name != "postgresql":
+                return Owner.lives(holder)
+            # A bigint key stands in pg_locks as two halves.
+            found = connection.execute(
+                text(
+                    "SELECT 1 FROM pg_locks JOIN pg_database ON pg_locks.database = pg_database.oid "
+                    "WHERE datname = current_database() AND locktype = 'advisory' AND granted AND objsubid = 1 "
+                    "AND (classid::bigint << 32) | objid::bigint = :key"
+                ),
+                {"key": _lock_key(name)},
+            )
+            return found.first() is not None
+
     def _refuse_if_locked(self, connection: Connection, name: str) -> None:
         """Raises NotFoundError or CampaignLockedError."""
         row = _statements.campaign_row(connection, name)
@@ -159,7 +180,7 @@ class SqlStore(SqlCalls, Store):
         if self._engine.dialect.name != "postgresql":
             yield
             return
-        key = int.from_bytes(hashlib.sha256(f"evoforge campaign {name}".encode()).digest()[:8], "big", signed=True)
+        key = _lock_key(name)
         with translated_errors(self.url):
             connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         try:
@@ -337,6 +358,9 @@ class SqlStore(SqlCalls, Store):
 
     def check(self) -> list[str]:
         with self._reads() as connection:
+            # All tables as they stood at one moment: what a campaign commits meanwhile is no broken reference.
+            if self._engine.dialect.name == "postgresql":  # a transaction of SQLite is such a moment
+                connection.execution_options(isolation_level="REPEATABLE READ")
             damage: list[str] = []
             if self._engine.dialect.name == "sqlite":
                 answers = connection.exec_driver_sql("PRAGMA integrity_check").scalars().all()

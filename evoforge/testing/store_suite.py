@@ -259,6 +259,16 @@ class StoreSuite:
         with store.lock_campaign("c"):
             pass
 
+    def test_who_holds_a_campaign_is_told(self, store: Store) -> None:
+        make_campaign(store)
+        make_campaign(store, "other")
+        assert not store.is_held("c")
+        with store.lock_campaign("c"):
+            assert (store.is_held("c"), store.is_held("other")) == (True, False)
+        assert not store.is_held("c")
+        with pytest.raises(NotFoundError):
+            store.is_held("zzz")
+
     def test_a_lock_is_given_back_after_an_exception(self, store: Store) -> None:
         make_campaign(store)
         with pytest.raises(KeyError), store.lock_campaign("c"):

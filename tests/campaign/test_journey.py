@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from evoforge.campaign._budget import Clock
-from evoforge.campaign._events import Narrator
+from evoforge.campaign._events import Event, Narrator
 from evoforge.campaign._journey import Journey
 from evoforge.campaign._state import State
 from evoforge.core import Block, Candidate, Evaluation, Kind, Status, WorkloadTiming
@@ -192,3 +192,29 @@ def test_a_last_measurement_that_cannot_be_timed_is_made_again_and_told(bad: int
     journey.finish()
     assert (journey.report is None, len(notices)) == (bool(told), told)
     assert all("a storm" in text for text in notices)
+
+
+def test_what_is_told_of_the_map_is_the_map(travelled: tuple[Journey, Machine]) -> None:
+    """Elites that fall included: the champion of a storm is replaced, then refuted in the last measurement."""
+    journey, machine = travelled
+    told: list[dict[tuple[int, ...], float]] = []
+
+    class Panel:
+        def on_event(self, event: Event) -> None:
+            if event.kind == "progress":
+                told.append(dict(event.data["cells"]))
+
+    journey.narrator = Narrator(Panel())
+    journey.show("searching")
+    (champion,) = journey.state.archive
+    assert told[-1] == {champion.cell: champion.objective}, "of a search that was restored, too"
+    while journey.state.archive.best() == champion:
+        journey.doubt()
+    assert told[-1] == {elite.cell: elite.objective for elite in journey.state.archive} != told[0]
+
+    def refuted(candidate: Candidate, params: Any, **_: Any) -> Evaluation:
+        return Evaluation(candidate.id, {}, "task", "target", Status.WRONG, Kind.BENCH, reason="off")
+
+    machine.confirm = refuted  # type: ignore[assignment]
+    journey.finish()
+    assert told[-1] == {} and len(journey.state.archive) == 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from evoforge.archives.descriptor import Descriptor
-from evoforge.campaign import campaigns, elites
+from evoforge.campaign import campaigns, elites, status
 from evoforge.core import (
     Block,
     Candidate,
@@ -42,6 +44,32 @@ def test_an_elite_names_who_proposed_it_here(tmp_path: Path) -> None:
     stored(url, "second", Candidate("cpp", "int it;", operator="transfer", meta_prompt="other@2"))
     told = [(row["operator"], row["meta_prompt"]) for name in ("first", "second") for row in elites(name, url)]
     assert told == [("mutate", "plain@1"), ("transfer", "other@2")]
+
+
+_RUNS = """
+import sys
+from evoforge.storage import open_store
+
+with open_store(sys.argv[1], create=False) as store, store.lock_campaign("c"):
+    store.update_campaign("c", state="running", stop_reason="")
+    print("running", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_campaign_that_was_killed_is_not_listed_as_running(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    stored(url, "c", Candidate("cpp", "int it;"))
+    command = [sys.executable, "-c", _RUNS, url]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "running\n"
+        assert (campaigns(url)[0]["state"], status("c", url)["stop_reason"]) == ("running", None)
+        process.kill()
+    found = status("c", url)
+    assert (campaigns(url)[0]["state"], found["state"]) == ("interrupted", "interrupted")
+    assert "without a word, as far as this machine can tell" in found["stop_reason"]
+    with open_store(url) as store, store.lock_campaign("c"):
+        assert status("c", url)["state"] == "running", "somebody goes on with it"
 
 
 def stored(url: str, campaign: str, kernel: Candidate, compiled_ms: float | None = None) -> None:

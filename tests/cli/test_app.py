@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +133,31 @@ def test_doctor_names_what_is_missing_and_the_mend(cli: Cli, monkeypatch: pytest
     assert "FAIL  compiler" in bad.out and "apt-get install g++" in bad.out
     assert "FAIL  store" in bad.out
     assert json.loads(cli("doctor", "--json").out)["ok"] is False
+
+
+def test_doctor_opens_the_store_and_tells_no_password(cli: Cli, store_url: str, tmp_path: Path) -> None:
+    def said(url: str) -> tuple[str, str]:
+        (row,) = (row for row in cli("doctor", "--store", url, "--json").json["checks"] if row["name"] == "store")
+        assert row["level"] == "ok" or row["mend"]
+        return row["level"], f"{row['found']} → {row['mend']}"
+
+    assert said(store_url) == ("ok", f"{store_url} (exists) → ")
+    with closing(sqlite3.connect(store_url.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0001'")
+    level, text = said(store_url)
+    assert level == "fail" and "evoforge db upgrade" in text
+    assert said(f"sqlite:///{tmp_path}")[0] == "fail"
+    for url in ("postgresql://me:secret@127.0.0.1:1/db", "mysql://me:secret@127.0.0.1/db"):
+        level, text = said(url)
+        assert level == "fail" and "secret" not in text
+
+
+def test_no_command_prints_the_password_of_a_store(cli: Cli, task_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "postgresql://me:secret@host/db"
+    monkeypatch.setattr("evoforge.campaign.campaigns", lambda _: [])
+    monkeypatch.setattr("evoforge.storage.check_store", lambda _: [])
+    monkeypatch.setattr("evoforge.storage.upgrade_store", lambda _: "0002")
+    for command in (["campaigns"], ["status"], ["db", "check"], ["db", "upgrade"], ["run", task_file, "--dry-run"]):
+        for more in ([], ["--json"]):
+            done = cli(*command, "--store", url, *more)
+            assert "secret" not in done.out + done.err and done.out + done.err

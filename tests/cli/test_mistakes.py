@@ -125,6 +125,12 @@ def test_a_store_that_cannot_be_used_is_named(cli: Cli, store_url: str, task_fil
     assert "/proc/nowhere" in message and "--store" in message
 
 
+def test_a_store_that_would_be_lost_with_the_command_is_refused(cli: Cli, task_file: Path) -> None:
+    for command in (["run", task_file, "--evals", "1"], ["campaigns"], ["doctor"]):
+        message = one_sentence(cli(*command, "--store", "memory://", "--json"))
+        assert "memory://" in message and "--store sqlite:///PATH" in message
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
@@ -226,7 +232,7 @@ def test_sigterm_stops_as_ctrl_c_does(cli: Cli, task_file: Path) -> None:
         said += process.stderr.read()
         assert process.stdout.read() == ""
     assert process.returncode == 143
-    assert said.endswith("evoforge: interrupted; go on with: evoforge resume mine\n")
+    assert said.endswith(f"evoforge: interrupted; go on with: evoforge resume mine --store {store}\n")
     assert "Traceback" not in said
     assert cli("status", "mine", "--store", store, "--json").json["state"] == "interrupted"
 

@@ -18,14 +18,12 @@ EVENTS = (
     Event("baseline", 9.0, {"workload": "default", "eager_ms": 5.0, "compiled_ms": 3.0, "chosen": "compiled"}),
     Event("notice", 9.1, {"text": "this machine is noisy: a binary against itself differs by 12%"}),
     Event("evaluation", 10.0, {"status": "CORRECT", "cell": (1, 3, 3), "objective": 0.7}),
-    Event("placement", 11.0, {"cell": (1, 3, 3), "status": "NEW", "objective": 0.7}),
-    Event("placement", 11.0, {"cell": (0, 1, 0), "status": "NEW", "objective": -1.0}),
-    Event("placement", 11.0, {"cell": (2, 2, 2), "status": "REJECTED", "objective": 0.1}),
     Event("best", 11.1, {"speedup": 1.62, "low": 1.58, "high": 1.66, "speedup_eager": 2.1, "speedup_compiled": 1.62}),
     Event(
         "progress", 61.0,
         {"evaluations": 20, "correct": 17, "budget_evals": 80, "elapsed_s": 60.0, "budget_s": 180.0,
-         "coverage": 0.05, "filled": 2, "reachable": 40, "phase": "confirming"},
+         "coverage": 0.05, "filled": 2, "reachable": 40, "phase": "confirming",
+         "cells": {(1, 3, 3): 0.7, (0, 1, 0): -1.0}},
     ),
 )  # fmt: skip
 
@@ -55,7 +53,7 @@ def test_the_panel_fits_and_says_everything(state: State, width: int) -> None:
         "confirming",
         "20 of 80, 17 correct",
         "1.62×",
-        "(1.58–1.66)",
+        "(90%: 1.58–1.66)",
         "eager 2.10×",
         "2 of 40 cells (5%)",
     ):
@@ -67,6 +65,13 @@ def test_wide_terminals_get_the_heat_grid(state: State) -> None:
     assert shown(state, 80).count("■") == 2
     assert "tiling 3" in shown(state, 80)
     assert "■" not in shown(state, 40)
+
+
+def test_the_heat_grid_forgets_what_was_demoted(state: State) -> None:
+    state.update(Event("progress", 62.0, {"cells": {(0, 1, 0): -1.0}}))
+    assert shown(state, 80).count("■") == 1 and "1.62×" in shown(state, 80)
+    state.update(Event("progress", 63.0, {"cells": {}}))
+    assert "■" not in shown(state, 80) and "1.62×" not in shown(state, 80), "nor is there a best"
 
 
 def test_a_panel_before_anything_is_known() -> None:

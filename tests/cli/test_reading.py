@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from evoforge.core import Candidate
+from evoforge.campaign import Best, Result
+from evoforge.cli._summary import print_result
+from evoforge.core import Block, Candidate, Kind, WorkloadTiming
+from evoforge.plots import HeatmapData
+from evoforge.storage import open_store
 
 Cli = Callable[..., Any]
 PARENT = Candidate("cpp", "// parent\nint evo_run;\n", operator="sample", meta_prompt="bandwidth-first@1")
@@ -66,6 +74,62 @@ def test_lineage_is_a_tree_of_ancestors(cli: Cli, store_url: str) -> None:
     assert lines[0].startswith(CHILD.short_id) and PARENT.short_id in lines[1] and "1.30×" in lines[1]
 
 
+@pytest.fixture
+def two_campaigns(store_url: str) -> str:
+    """Another campaign that found the parent much faster, on another task, and never measured the child."""
+    with open_store(store_url) as store:
+        first = store.campaign("first-1")
+        task = replace(first.task, source="another", name="another")
+        store.create_campaign(
+            "second", task=task, target=first.target, language="cpp", seed=0, config={}, descriptor=first.descriptor
+        )
+        (trial, _) = store.evaluations(candidate=PARENT.id)
+        blocks = tuple(Block(at, 1.0, 9.0, 7.0) for at in range(5))
+        timings = (WorkloadTiming("default", "compiled", blocks),)
+        store.record_outcome("second", 0, PARENT, [replace(trial.evaluation, task=task.id, timings=timings)])
+    return store_url
+
+
+def test_a_lineage_gives_the_numbers_of_one_campaign(cli: Cli, two_campaigns: str) -> None:
+    found = cli("lineage", CHILD.short_id, "--store", two_campaigns, "--json").json
+    assert (found["campaign"], [node["campaign"] for node in found["nodes"]]) == ("first-1", ["first-1"] * 2)
+    text = cli("lineage", CHILD.short_id, "--store", two_campaigns).out
+    assert "1.30×" in text and "7.00×" not in text and "in first-1" not in text, "one: it needs no name"
+    assert "7.00×" in cli("lineage", PARENT.short_id, "--store", two_campaigns).out, "who measured it last"
+    grandchild = Candidate("cpp", "// grandchild\n", parents=(CHILD.id,), operator="mutate")
+    with open_store(two_campaigns) as store:
+        row = store.evaluations(campaign="second")[0].evaluation
+        store.record_outcome("second", 1, grandchild, [replace(row, candidate=grandchild.id)])
+    lines = [line for line in cli("lineage", grandchild.short_id, "--store", two_campaigns).out.splitlines() if line]
+    assert [line.rpartition(" · ")[2].strip() for line in lines] == ["in second", "in first-1", "in second"]
+
+
+def test_show_says_which_campaign_measured_what(cli: Cli, two_campaigns: str) -> None:
+    several = cli("show", PARENT.short_id, "--store", two_campaigns).out
+    assert "first-1" in several and "second" in several and "campaign" in several
+    assert "first-1" not in cli("show", CHILD.short_id, "--store", two_campaigns).out, "one: it needs no column"
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_deep_lineages_stay_readable(cli: Cli, store_url: str, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """Of forty generations, each with a sister that is a parent, too."""
+    line = [CHILD]
+    with open_store(store_url) as store:
+        for ticket in range(10, 90, 2):
+            sister = Candidate("cpp", f"// sister {ticket}\n", parents=(line[-1].id,), operator="mutate")
+            child = Candidate("cpp", f"// {ticket}\n", parents=(line[-1].id, sister.id), operator="cross")
+            store.record_outcome("first-1", ticket, sister)
+            store.record_outcome("first-1", ticket + 1, child)
+            line += [sister, child]
+    monkeypatch.setattr("evoforge.cli._output._PIPE_WIDTH", width)
+    text = cli("lineage", line[-1].short_id, "--store", store_url).out
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    assert all(candidate.short_id in text for candidate in [PARENT, *line])
+    starts = [at for at, shown in enumerate(lines) if shown.startswith(tuple("0123456789abcdef"))]
+    assert [lines[at][:12] for at in starts] == list(dict.fromkeys(lines[at][:12] for at in starts)), "each once"
+
+
 def test_heatmap_and_export(cli: Cli, store_url: str, tmp_path: Path) -> None:
     drawn = cli("heatmap", "first-1", "-o", tmp_path / "map.svg", "--store", store_url, "--json")
     assert drawn.json["filled"] == 2
@@ -76,6 +140,23 @@ def test_heatmap_and_export(cli: Cli, store_url: str, tmp_path: Path) -> None:
     assert done.stdout == "(1, 3, 3) [(1, 3, 3), (0, 1, 3)]\n"
     again = cli("export", "first-1", "-o", tmp_path, "--store", store_url)
     assert again.status == 2
+
+
+def test_the_heatmap_frames_the_elite_of_the_highest_bound(
+    cli: Cli, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lucky = Candidate("cpp", "// lucky\n", operator="sample")
+    with open_store(store_url) as store:
+        known = store.evaluations(campaign="first-1")[0].evaluation
+        blocks = tuple(Block(at, 1.0, 5.0, speedup) for at, speedup in enumerate([0.5, 1.0, 2.5, 2.5, 4.0]))
+        timings = (WorkloadTiming("default", "compiled", blocks),)
+        trial = replace(known, candidate=lucky.id, cell=(1, 1, 3), timings=timings)
+        store.record_outcome("first-1", 3, lucky, [trial, replace(trial, kind=Kind.CONFIRM)], emitter="generator")
+    drawn: list[HeatmapData] = []
+    monkeypatch.setattr("evoforge.plots.save_heatmap", lambda data, path: drawn.append(data) or path)
+    assert cli("heatmap", "first-1", "-o", tmp_path / "map.png", "--store", store_url).status == 0
+    assert max(drawn[0].objectives, key=lambda cell: drawn[0].objectives[cell]) == (1, 1, 3)
+    assert drawn[0].best == (1, 3, 3)
 
 
 def test_db_upgrade_and_check(cli: Cli, store_url: str) -> None:
@@ -103,6 +184,32 @@ def test_what_is_not_there_is_named(cli: Cli, store_url: str, argv: list[str]) -
     assert argv[1] in done.json["error"]["message"]
 
 
+def test_a_command_to_go_on_with_can_be_pasted(cli: Cli, store_url: str, tmp_path: Path) -> None:
+    """A name and a folder with spaces; what is named in errors is on the same store, too."""
+    (tmp_path / "my stores").mkdir()
+    store = f"sqlite:///{tmp_path}/my stores/e.db"
+    name = "it's mine; ok"
+    with open_store(store) as opened, open_store(store_url) as filled:
+        row = filled.campaign("first-1")
+        opened.create_campaign(
+            name, task=row.task, target=row.target, language="cpp", seed=0, config=row.config,
+            descriptor=row.descriptor, setup=row.setup,
+        )  # fmt: skip
+    where = f"--store '{store}'"
+    said = cli("elites", name, "--store", store).out
+    assert said.endswith(f"evoforge resume {shlex.quote(name)} --minutes M {where}\n")
+    assert shlex.split(said.partition("go on with: ")[2])[2] == name
+    for command in (["export", name, "-o", tmp_path / "made"], ["bench", name]):
+        assert f"evoforge resume {shlex.quote(name)} --minutes M (with {where})" in cli(*command, "--store", store).err
+    best = Best("ab", (0, 1, 3), None, None, None, None, None, {})
+    result = Result(name, "add_one", "cpu", 7, 5, 0.5, 9.0, 1.0, 0.0, "evals", best)
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        print_result(result, store)
+    for words in ("resume {} --evals N", "bench {}", "heatmap {} -o map.png", "export {} -o DIR"):
+        assert f"evoforge {words.format(shlex.quote(name))} {where}" in text.getvalue()
+
+
 def test_reading_a_store_that_is_not_there_makes_none(cli: Cli, tmp_path: Path) -> None:
     done = cli("campaigns", "--store", f"sqlite:///{tmp_path}/none/evoforge.db", "--json")
     assert done.status == 2
@@ -114,6 +221,27 @@ def test_json_is_one_object_even_when_numbers_are_missing(cli: Cli, store_url: s
     text = cli("show", PARENT.short_id, "--store", store_url, "--json").out
     assert "NaN" not in text and "Infinity" not in text
     json.loads(text, parse_constant=lambda name: pytest.fail(name))
+
+
+def test_bench_prints_like_beside_like(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The claim over the campaign's own baseline, eager, is no neighbour of what was measured over the faster side."""
+    row = {
+        "cell": [0, 1, 3], "candidate": "ab" * 32, "status": "CORRECT", "claimed": 4.0, "claimed_best_baseline": 2.0,
+        "speedup_best_baseline": 2.1,
+    }  # fmt: skip
+    monkeypatch.setattr("evoforge.campaign.bench", lambda *_, **__: {"campaign": "c", "rows": [row]})
+    text = cli("bench", "c").out
+    assert "2.00×" in text and "2.10×" in text and "4.00×" not in text
+    assert "claimed and fresh are over the faster of eager and compiled" in text
+
+
+@pytest.mark.parametrize(("confidence", "said"), [(0.95, "(95%: 1.20–1.90)"), (0.9, "(90%: 1.20–1.90)")])
+def test_an_interval_says_how_sure_it_is(
+    capsys: pytest.CaptureFixture[str], store_url: str, confidence: float, said: str
+) -> None:
+    best = Best("ab", (0, 1, 3), None, None, None, 1.5, None, {}, low=1.2, high=1.9, confidence=confidence)
+    print_result(Result("first-1", "add_one", "cpu", 7, 5, 0.5, 9.0, 1.0, 0.0, "evals", best), store_url)
+    assert f"1.50× {said} over the faster" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from evoforge.campaign import Campaign, Result
+from evoforge.errors import StoreError
+
 Cli = Callable[..., Any]
 
 
@@ -54,6 +57,11 @@ def test_an_option_collapses_its_axis_of_the_grid(cli: Cli, task_file: Path) -> 
     assert len(cli("run", path, "--dry-run", "--json").json["campaigns"]) == 2
     (plan,) = cli("run", path, "--dry-run", "--json", "--target", "cpu").json["campaigns"]
     assert plan["target"] == "cpu"
+    for target in ("cpu:threads=1", "cpu:isa=x86-64-v2"):
+        named = experiment(task_file.parent, targets=["cpu", "cpu:threads=1"], name="grid")
+        (plan,) = cli("run", named, "--dry-run", "--json", "--target", target).json["campaigns"]
+        assert (plan["target"], plan["name"]) == (target, f"grid-add_one-{target}"), "as the whole grid would name it"
+    path = experiment(task_file.parent, targets=["cpu", "cpu:threads=1"])
     named = cli("run", path, "--dry-run", "--name", "x")
     assert named.status == 2 and "2" in named.err
 
@@ -108,12 +116,38 @@ def test_a_task_that_cannot_be_searched_does_not_keep_the_next_one_waiting(cli: 
     refused, found = done.json["campaigns"]
     assert done.status == 2 and "aten.sort" in done.err
     assert refused["error"]["type"] == "UnsupportedError" and refused["campaign"] == "sorts-1"
-    assert found["evaluations"] == 1 and found["best"] is not None
+    assert found["evaluations"] == 1 and found["best"]["confidence"] in (0.9, 0.95)
     named = experiment(folder, tasks=["sorts.py", "add_one.py"], name="grid", budget={"evals": 1})
     store = f"sqlite:///{folder}/e.db"
     assert cli("run", named, "--store", store, "--json").json["campaigns"][1]["campaign"] == "grid-add_one"
     again = cli("run", named, "--store", store)
     assert again.status == 2 and "grid-add_one" in again.err and "evoforge resume" in again.err
+
+
+@pytest.mark.parametrize(
+    ("stop", "status", "kind"),
+    [(KeyboardInterrupt(), 130, "Interrupted"), (StoreError("the disk is full; make room"), 2, "StoreError"),
+     (ZeroDivisionError("by nothing"), 2, "ZeroDivisionError")],
+)  # fmt: skip
+def test_what_ends_a_grid_loses_no_finished_result(
+    cli: Cli, task_file: Path, monkeypatch: pytest.MonkeyPatch, stop: BaseException, status: int, kind: str
+) -> None:
+    (task_file.parent / "second.py").write_text(task_file.read_text())
+    path = experiment(task_file.parent, tasks=["add_one.py", "second.py"], budget={"evals": 1})
+
+    def run(campaign: Campaign, _: object) -> Result:
+        if campaign.row.task.name == "second":
+            raise stop
+        return Result(campaign.name, "add_one", "cpu", 7, 5, 0.5, 9.0, 1.0, 0.0, "evals", None)
+
+    monkeypatch.setattr(Campaign, "run", run)
+    store = f"sqlite:///{task_file.parent}/e.db"
+    done = cli("run", path, "--store", store, "--json")
+    assert done.status == status
+    (first,) = done.json["campaigns"]
+    assert (first["campaign"], first["evaluations"]) == ("add_one-1", 7)
+    assert done.json["error"]["type"] == kind
+    assert kind != "Interrupted" or done.json["error"]["message"].endswith(f"evoforge resume second-1 --store {store}")
 
 
 def test_a_name_that_exists_is_refused(cli: Cli, task_file: Path, store_url: str) -> None:
@@ -149,7 +183,7 @@ def test_ctrl_c_leaves_a_campaign_that_can_be_resumed(cli: Cli, task_file: Path)
         said += process.stderr.read()
         assert process.stdout.read() == ""
     assert process.returncode == 130
-    assert said.endswith("evoforge: interrupted; go on with: evoforge resume mine\n")
+    assert said.endswith(f"evoforge: interrupted; go on with: evoforge resume mine --store {store}\n")
     assert "Traceback" not in said
     assert cli("status", "mine", "--store", store, "--json").json["state"] == "interrupted"
 
@@ -211,7 +245,8 @@ def test_a_campaign_is_given_other_limits(cli: Cli, task_file: Path) -> None:
     assert cli("resume", "mine", "--tokens", 9, "--store", store, "--json").json["evaluations"] == 0, "prepared still"
     first = cli("resume", "mine", "--evals", 1, "--store", store, "--json").json
     assert (first["evaluations"], first["stop_reason"]) == (1, "evals")
-    assert cli("resume", "mine", "--store", store, "--json").json["evaluations"] == 1
+    again = cli("resume", "mine", "--store", store, "--json")
+    assert again.json["evaluations"] == 1 and "] best: " in again.err, "what was found before is shown"
     assert cli("resume", "mine", "--evals", 2, "--store", store, "--json").json["evaluations"] == 2
 
 

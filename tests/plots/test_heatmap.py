@@ -32,7 +32,7 @@ def texts(figure: object) -> list[Text]:
 
 
 def test_every_elite_is_printed_in_its_panel() -> None:
-    figure = draw_heatmap(data({(0, 1, 3): 1.0, (2, 2, 1): -1.0}))
+    figure = draw_heatmap(data({(0, 1, 3): 1.0, (2, 2, 1): -1.0}, best=(0, 1, 3)))
     panels = figure.axes[:4]
     assert [[text.get_text() for text in panel.texts] for panel in panels] == [[], ["0.50×"], [], ["2.00×"]]
     (best,) = panels[3].texts
@@ -40,6 +40,16 @@ def test_every_elite_is_printed_in_its_panel() -> None:
     assert best.get_fontweight() == "bold"
     words = " ".join(text.get_text() for text in texts(figure))
     assert "add_rms_norm on cpu" in words and "2 of 48 reachable" in words and "QD score 10.0" in words
+
+
+@pytest.mark.parametrize("best", [(0, 1, 3), (2, 2, 3), None])
+def test_the_best_is_framed_and_not_the_highest(best: tuple[int, ...] | None) -> None:
+    """What ranks an elite is its bound."""
+    panel = draw_heatmap(data({(0, 1, 3): 1.0, (2, 2, 3): 0.5}, best=best)).axes[3]
+    framed = [patch.get_xy() for patch in panel.patches if patch.get_linewidth() > 2]
+    assert framed == ([] if best is None else [(best[1], best[0])])
+    bold = [text.get_text() for text in panel.texts if text.get_fontweight() == "bold"]
+    assert bold == {(0, 1, 3): ["2.00×"], (2, 2, 3): ["1.41×"], None: []}[best]
 
 
 def test_unreachable_cells_are_hatched_and_empty_ones_blank() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from evoforge.core import MetaPrompt, Strategy
 from evoforge.errors import MissingToolError, NotFoundError, StoreError, StoreVersionError, UsageError
-from evoforge.storage import Store, _migrate, _schema, check_store, open_store, upgrade_store
+from evoforge.storage import Store, _migrate, _schema, check_store, open_store, probe_store, shown_url, upgrade_store
 from evoforge.testing.store_suite import a_call, a_ticket, fill, kernel, make_campaign
 
 MIGRATIONS = Path(_migrate.__file__).with_name("migrations")
@@ -102,7 +102,7 @@ _AS_NOBODY = """
 import os, sys
 import sqlalchemy.dialects.sqlite
 from evoforge.errors import StoreError
-from evoforge.storage import _open, open_store
+from evoforge.storage import _open, open_store, probe_store
 folder = sys.argv[1]
 _open.open_sql(f"sqlite:///{folder}/evoforge.db", create=False, read_only=True).check()  # imports all it needs
 if os.getuid() == 0:  # root may write anywhere
@@ -111,6 +111,11 @@ try:
     open_store(f"sqlite:///{folder}/new.db")
 except StoreError as error:
     print(error)
+for name in ("new.db", "evoforge.db"):
+    try:
+        probe_store(f"sqlite:///{folder}/{name}")
+    except StoreError as error:
+        print(error)
 with open_store(f"sqlite:///{folder}/evoforge.db", create=False) as store:
     print(len(store.evaluations()), store.check())
     try:
@@ -137,7 +142,9 @@ def test_a_read_only_folder(sqlite_store: Store, store_path: Path, tmp_path: Pat
         for folder, mode in modes.items():
             folder.chmod(mode)
     assert done.returncode == 0, done.stderr
-    created, read, written = done.stdout.splitlines()
+    created, no_room, unwritable, read, written = done.stdout.splitlines()
+    assert "read-only; give another --store" in no_room
+    assert "cannot be written; check the permissions" in unwritable
     assert "read-only; give another --store" in created
     assert read == "2 []"
     assert "reading only" in written
@@ -230,6 +237,54 @@ def test_a_failing_migration_changes_nothing(store_path: Path, tmp_path: Path, m
         with pytest.raises(StoreError, match="nothing"):
             upgrade_store(url)
     assert check_store(url) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:secret@host/db", "postgresql://me:***@host/db"),
+        ("postgresql+psycopg://me:s:e/c@r@et@host:5432/db", "postgresql+psycopg://me:***@host:5432/db"),
+        (
+            "postgresql://me@host/db?password=secret&sslmode=prefer",
+            "postgresql://me@host/db?password=***&sslmode=prefer",
+        ),
+        ("postgresql:/me:secret@host/db", "postgresql:/me:***@host/db"),
+        ("me:secret@host/db", "me:***@host/db"),
+        ("postgresql://me@host/db", "postgresql://me@host/db"),
+        ("sqlite:///a:b@c/evoforge.db", "sqlite:///a:b@c/evoforge.db"),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://me:secret@host/db", "postgresql:/me:secret@host/db", "postgresql://me:secret@host:port/db"]
+)
+def test_a_refused_url_keeps_its_password(url: str) -> None:
+    with pytest.raises(UsageError, match="postgresql") as caught:
+        open_store(url)
+    assert "secret" not in str(caught.value) and "***" in str(caught.value)
+
+
+def test_probing_says_whether_a_campaign_could_be_written_and_changes_nothing(
+    sqlite_store: Store, store_path: Path, tmp_path: Path
+) -> None:
+    make_campaign(sqlite_store)
+    assert probe_store(f"sqlite:///{store_path}") is True
+    assert probe_store(f"sqlite:///{tmp_path}/deep/er/evoforge.db") is False
+    (tmp_path / "empty.db").touch()
+    assert probe_store(f"sqlite:///{tmp_path}/empty.db") is False
+    assert not (tmp_path / "deep").exists() and (tmp_path / "empty.db").stat().st_size == 0
+    with pytest.raises(StoreError, match=r"found a file; give another --store"):
+        probe_store(f"sqlite:///{tmp_path}/empty.db/evoforge.db")
+    with pytest.raises(StoreError, match="found a folder"):
+        probe_store(f"sqlite:///{tmp_path}")
+    with closing(sqlite3.connect(store_path)) as raw:
+        raw.execute("UPDATE alembic_version SET version_num = '9999'")
+        raw.commit()
+    with pytest.raises(StoreVersionError):
+        probe_store(f"sqlite:///{store_path}")
 
 
 def test_upgrading_a_store_that_is_not_there(tmp_path: Path) -> None:

@@ -8,27 +8,57 @@ import subprocess
 import sys
 import textwrap
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from evoforge.core import Kind, Status
+from evoforge.core import Kind, MetaPrompt, Status, Strategy
 from evoforge.errors import CampaignLockedError, StoreError
 from evoforge.storage import Owner, Store, open_store
+from evoforge.storage._check import find_problems
 from evoforge.storage.sql import SqlStore
-from evoforge.testing.store_suite import StoreSuite, a_call, a_ticket, an_evaluation, fill, kernel, make_campaign
+from evoforge.testing.store_suite import StoreSuite, a_call, a_ticket, an_evaluation, fill, kernel, make_campaign, task
 
 
-class TestSqliteStore(StoreSuite):
+class SqlSuite(StoreSuite):
+    """What SQL stores promise besides."""
+
+    def test_what_is_written_during_a_check_is_no_problem(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Rows of tables that are read later refer to what was not there when the first one was read."""
+        make_campaign(store)
+        fill(store, "c", [kernel("a")])
+        read_so_far: list[str] = []
+
+        def beside_a_campaign(read: Callable[[str], Iterable[Mapping[str, Any]]]) -> list[str]:
+            def reading(table: str) -> Iterable[Mapping[str, Any]]:
+                rows = list(read(table))
+                if table not in read_so_far:
+                    read_so_far.append(table)
+                    name = f"d{len(read_so_far)}"
+                    with ThreadPoolExecutor(1) as pool:  # on a connection of its own, as another process has
+                        pool.submit(make_campaign, store, name, task=task(source=name)).result()
+                        pool.submit(fill, store, name, [kernel(name)]).result()
+                return rows
+
+            return find_problems(reading)
+
+        monkeypatch.setattr("evoforge.storage.sql.find_problems", beside_a_campaign)
+        assert store.check() == []
+        assert len(store.campaigns()) == len(read_so_far) + 1 > 4
+
+
+class TestSqliteStore(SqlSuite):
     @pytest.fixture
     def store(self, sqlite_store: Store) -> Store:
         return sqlite_store
 
 
 @pytest.mark.skipif("EVOFORGE_TEST_POSTGRES" not in os.environ, reason="EVOFORGE_TEST_POSTGRES holds no server's URL")
-class TestPostgresStore(StoreSuite):
+class TestPostgresStore(SqlSuite):
     """Every test in a database of its own; the URL's user must be allowed to create databases."""
 
     @pytest.fixture
@@ -198,6 +228,20 @@ DAMAGE = {
     "a ticket in no state": ("UPDATE tickets SET state = 'lost'", "state must be one of"),
     "a ticket's lost parent": ("UPDATE tickets SET parents = '[\"ab\"]'", "refers to candidates 'ab'"),
     "a ticket cut short": ("UPDATE tickets SET exemplars = '['", "cannot be read"),
+    "a placement cut short": ("UPDATE placements SET params = '{\"T\"'", "placement 1 cannot be read"),
+    "a placement of a list": ("UPDATE placements SET params = '[]'", "placement 1 cannot be read"),
+    "a placement without a cell": ("UPDATE placements SET cell = 'x'", "placement 1 cannot be read"),
+    "parameter values cut short": ("UPDATE evaluations SET params = '{'", "evaluation 1 cannot be read"),
+    "a configuration cut short": ("UPDATE campaigns SET config = substr(config, 1, 9)", "campaign 'c' cannot be read"),
+    "a configuration of nothing": ("UPDATE campaigns SET config = 'null'", "its config is no mapping"),
+    "a set-up cut short": ("UPDATE campaigns SET setup = '{'", "campaign 'c' cannot be read"),
+    "a mask cut short": ("UPDATE campaigns SET reachable = '[[0,'", "campaign 'c' cannot be read"),
+    "a lock cut short": ("UPDATE campaigns SET lock_owner = '[1,'", "campaign 'c' cannot be read"),
+    "a meta-prompt cut short": ("UPDATE meta_prompts SET body = '{'", "meta-prompt plain@1 of campaign 'c' cannot"),
+    "an empty meta-prompt": ("UPDATE meta_prompts SET body = '[]'", "meta-prompt plain@1 of campaign 'c' cannot"),
+    "a proposal cut short": ("UPDATE proposals SET parents = '['", "ticket 0 of campaign 'c' cannot be read"),
+    "a proposal's lost parent": ("UPDATE proposals SET parents = '[\"ab\"]'", "refers to candidates 'ab'"),
+    "a proposal for no cell": ("UPDATE proposals SET target_cell = '1,'", "ticket 0 of campaign 'c' cannot be read"),
     "a lost campaign": ("DELETE FROM campaigns", "refers to campaigns"),
 }
 
@@ -206,6 +250,7 @@ DAMAGE = {
 def test_check_finds_damage(sqlite_store: Store, store_path: Path, name: str) -> None:
     make_campaign(sqlite_store)
     fill(sqlite_store, "c", [kernel("a")])
+    sqlite_store.add_meta_prompt("c", MetaPrompt("plain", 1, "cpp", Strategy(), {"Task": "x"}))
     sqlite_store.record_call("c", a_call())
     sqlite_store.issue_ticket("c", a_ticket(1, parents=(kernel("a").id,)))
     statement, expected = DAMAGE[name]
