@@ -13,6 +13,7 @@ import psutil
 __all__ = ["Owner"]
 
 _PROC = Path("/proc")
+_given_up: set[str] = set()  # tokens of this process that a full disk kept from being wiped out
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Owner:
     @property
     def alive(self) -> bool:
         """Whether the process still runs; a zombie does not. One that may not be looked at is taken to run."""
+        if self.token in _given_up:
+            return False
         try:
             process = psutil.Process(self.pid)
             if isinstance(self.started, float):  # an older version wrote seconds since the epoch
@@ -55,6 +58,10 @@ class Owner:
             return False
         except (PermissionError, psutil.AccessDenied):
             return True
+
+    def give_up(self) -> None:
+        """Writes no more, whatever the store says."""
+        _given_up.add(self.token)
 
     @classmethod
     def lives(cls, text: str | None) -> bool:

@@ -145,6 +145,7 @@ class SqlStore(SqlCalls, Store):
             try:
                 yield owner
             finally:
+                owner.give_up()
                 # What went wrong inside matters more than a lock that dies with this process anyway.
                 with suppress(StoreError), self._writes() as connection:
                     held = (table.c.name == name) & (table.c.lock_owner == mine)
