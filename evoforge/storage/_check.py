@@ -75,13 +75,19 @@ def find_problems(read: _Read) -> list[str]:
         *_references(read),
         *_contents(read),
         *_campaigns(read),
-        *_meta_prompts(read),
-        *_proposals(read),
+        *_records(read, "meta_prompts", "meta-prompt {name}@{version} of campaign {campaign!r}", meta_prompt_from_row),
+        *_records(
+            read, "proposals", "the proposal of ticket {ticket} of campaign {campaign!r}", proposal_from_row,
+            lambda proposal: proposal.parents,
+        ),
         *_evaluations(read),
         *_placements(read),
-        *_calls(read),
-        *_tickets(read),
-    ]
+        *_records(read, "llm_calls", "model call {id}", call_from_row),
+        *_records(
+            read, "tickets", "ticket {ticket} of campaign {campaign!r}", ticket_from_row,
+            lambda ticket: (*ticket.parents, *ticket.exemplars),
+        ),
+    ]  # fmt: skip
 
 
 def _references(read: _Read) -> Iterator[str]:
@@ -133,26 +139,21 @@ def _campaigns(read: _Read) -> Iterator[str]:
                 yield f"{name} cannot be read: its {column} is no mapping"
 
 
-def _meta_prompts(read: _Read) -> Iterator[str]:
-    for row in read("meta_prompts"):
-        try:
-            meta_prompt_from_row(row)
-        except _UNREADABLE as error:
-            yield f"meta-prompt {row['name']}@{row['version']} of campaign {row['campaign']!r} cannot be read: {error}"
-
-
-def _proposals(read: _Read) -> Iterator[str]:
+def _records(
+    read: _Read, table: str, name: str, record: Callable[[Mapping[str, Any]], Any],
+    listed: Callable[[Any], Iterable[str]] = lambda _: (),
+) -> Iterator[str]:  # fmt: skip
+    """Every row can be read, and the candidates that it lists are stored; `name` is a format of its columns."""
     known = {row["id"] for row in read("candidates")}
-    for row in read("proposals"):
-        name = f"the proposal of ticket {row['ticket']} of campaign {row['campaign']!r}"
+    for row in read(table):
         try:
-            parents = proposal_from_row(row).parents
+            candidates = listed(record(row))
         except _UNREADABLE as error:
-            yield f"{name} cannot be read: {error}"
+            yield f"{name.format_map(row)} cannot be read: {error}"
             continue
-        for parent in parents:
-            if parent not in known:
-                yield f"{name} refers to candidates {parent!r}, which is not stored"
+        for candidate in candidates:
+            if candidate not in known:
+                yield f"{name.format_map(row)} refers to candidates {candidate!r}, which is not stored"
 
 
 def _evaluations(read: _Read) -> Iterator[str]:
@@ -190,25 +191,3 @@ def _placements(read: _Read) -> Iterator[str]:
             yield f"{name} rests on evaluation {row['evaluation']}, which measured something else"
         elif row["action"] in ("NEW", "IMPROVED") and ground[3] != Status.CORRECT:
             yield f"{name} put a kernel into cell {row['cell']} on evaluation {row['evaluation']}, which is {ground[3]}"
-
-
-def _calls(read: _Read) -> Iterator[str]:
-    for row in read("llm_calls"):
-        try:
-            call_from_row(row)
-        except _UNREADABLE as error:
-            yield f"model call {row['id']} cannot be read: {error}"
-
-
-def _tickets(read: _Read) -> Iterator[str]:
-    known = {row["id"] for row in read("candidates")}
-    for row in read("tickets"):
-        name = f"ticket {row['ticket']} of campaign {row['campaign']!r}"
-        try:
-            ticket = ticket_from_row(row)
-        except _UNREADABLE as error:
-            yield f"{name} cannot be read: {error}"
-            continue
-        for candidate in (*ticket.parents, *ticket.exemplars):
-            if candidate not in known:
-                yield f"{name} refers to candidates {candidate!r}, which is not stored"

@@ -13,7 +13,7 @@ import psutil
 __all__ = ["Owner"]
 
 _PROC = Path("/proc")
-_given_up: set[str] = set()  # tokens of this process that a full disk kept from being wiped out
+_given_up: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Owner:
             return True
 
     def give_up(self) -> None:
-        """Writes no more, whatever the store says."""
+        """Counts as gone in this process from now on: the store could not be told, as on a full disk."""
         _given_up.add(self.token)
 
     @classmethod

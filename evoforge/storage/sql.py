@@ -145,11 +145,12 @@ class SqlStore(SqlCalls, Store):
             try:
                 yield owner
             finally:
-                owner.give_up()
-                # What went wrong inside matters more than a lock that dies with this process anyway.
-                with suppress(StoreError), self._writes() as connection:
-                    held = (table.c.name == name) & (table.c.lock_owner == mine)
-                    connection.execute(update(table).where(held), {"lock_owner": None})
+                try:
+                    with self._writes() as connection:
+                        held = (table.c.name == name) & (table.c.lock_owner == mine)
+                        connection.execute(update(table).where(held), {"lock_owner": None})
+                except StoreError:  # a full disk: what went wrong inside matters more
+                    owner.give_up()
 
     def is_held(self, name: str) -> bool:
         with self._reads() as connection:
