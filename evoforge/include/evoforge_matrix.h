@@ -84,12 +84,13 @@ EVO_INLINE void put_step(bf16* block, int parts, int64_t rows, int64_t r, int64_
         at->bits = (uint16_t)(part + 1 < parts ? detail::split(v) : detail::brain(v))[0];
 }
 
-// Step k of vector u of a panel of `vectors`; even steps come before the odd ones that follow them.
+// Step k of vector u of a panel of `vectors`, beside its neighbour, in any order.
 EVO_INLINE void put_right(bf16* panel, int parts, int64_t vectors, int64_t u, int64_t k, vec v) {
     bf16* at = panel + (k / deep * parts * vectors + u) * (deep * lanes) + k % deep / 2 * (2 * lanes);
     for (int part = 0; part < parts; ++part, at += vectors * (deep * lanes)) {
         const ivec bits = part + 1 < parts ? detail::split(v) : detail::brain(v);
-        store((float*)at, (vec)(k & 1 ? (ivec)load((const float*)at, all) | bits << 16 : bits), all);
+        const ivec pair = (ivec)load((const float*)at, all);
+        store((float*)at, (vec)(k & 1 ? (pair & 0xffff) | bits << 16 : (pair & ~0xffff) | bits), all);
     }
 }
 // Steps k, k + 1, …, from vectors along them: `vector_of(i, count)` is that of lane i, for i < n.

@@ -39,7 +39,7 @@ class SweepPrinter(Body):
             heads.append(f"for (int64_t {name} = {start}; {name} < {end}; {name} += {parameter})")
             if inside and not level:
                 self.kernel.require(f"CHUNK > {parameter}")
-            start, end = name, f"evo::min({name} + {parameter}, {self.end(lane)})"
+            start, end = name, f"evo::min({name} + {parameter}, {end})"
         advance = f"++{lane.var}" if step == "1" else f"{lane.var} += {step}"
         heads.append(f"for (int64_t {lane.var} = {start}; {lane.var} < {end}; {advance})")
         return heads

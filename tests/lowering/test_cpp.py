@@ -595,6 +595,23 @@ def test_one_source_is_right_at_sizes_it_was_not_printed_for(tmp_path: Path) -> 
         check(k, model, inputs, call(library, k, model, inputs))
 
 
+def test_tiles_in_tiles_are_right_where_the_inner_one_is_larger(tmp_path: Path) -> None:
+    """Several nests share the parameters, and what all of them need may be met by no values."""
+    model, inputs = Module(lambda x: (x * x).sum(-1)), [rand(3, 500)]
+    graph = capture_graph(model, inputs)
+    space = space_of(graph)
+    kernels = []
+    for genome, params in (({"tile": "2"}, {"TILE": 128, "TILE2": 32}), ({"tile": "3"}, {"TILE": 256, "TILE3": 64})):
+        source = space.render(genome)
+        assert "TILE2" in source, "else this shows nothing"
+        kernels.append(
+            Compiled("tiles", str(genome), source, {**ParameterSpace.parse(source).defaults(), **params}, graph)
+        )
+    library = build(kernels, tmp_path, "native")
+    for k in kernels:
+        check(k, model, inputs, call(library, k, model, inputs))
+
+
 def test_the_number_of_threads_does_not_change_a_bit(tmp_path: Path) -> None:
     kernels = [k for case in ("mse_loss", "column_mean") for k in schedules(case, 2, 16)]
     library = build(kernels, tmp_path, "native")

@@ -38,6 +38,7 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "int8": (Module(lambda x, w: x @ w.to(x.dtype).t()), [rand(20, 50), rand(37, 50).mul(40).to(torch.int8)]),
     "conv": (nn.Sequential(nn.Conv2d(5, 20, 3, padding=1), nn.ReLU()), [rand(2, 5, 7, 18)]),
     "conv_transposed": (nn.ConvTranspose2d(4, 18, 3, stride=2, padding=1), [rand(2, 4, 5, 9)]),
+    "conv_transposed_densely": (nn.ConvTranspose2d(3, 16, 3), [rand(2, 3, 7, 9)]),
     "long_sum": (Module(lambda a, b: a @ b), [rand(17, 3000), rand(3000, 20)]),
 }
 
