@@ -7,11 +7,12 @@ an installed wheel, the checkout this package lies in.
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 from evoforge.errors import UsageError
 
-__all__ = ["cache_dir", "data_dir", "include_dir", "native_dir"]
+__all__ = ["cache_dir", "data_dir", "include_dir", "native_dir", "unwritable"]
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -61,3 +62,15 @@ def cache_dir() -> Path:
         except RuntimeError:  # a container's account; what others may write to is no place to run from
             raise UsageError("expected a home folder for the cache, found none; set EVOFORGE_CACHE") from None
     return Path(base) / "evoforge"
+
+
+def unwritable(folder: Path) -> str:
+    """Why no file can be made below `folder`, or below its nearest ancestor that exists; empty if one can."""
+    near = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    if not near.is_dir():
+        return f"expected a folder at {near}, found a file"
+    try:
+        tempfile.TemporaryFile(dir=near).close()  # permissions alone do not tell: root, /proc
+    except OSError as error:
+        return f"cannot write in {near}: {error.strerror}"
+    return ""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evoforge.errors import UsageError
-from evoforge.paths import cache_dir
+from evoforge.paths import cache_dir, unwritable
 
 
 @pytest.fixture(autouse=True)
@@ -32,3 +32,11 @@ def test_what_is_named_needs_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_dir() == Path("/somewhere/evoforge")
     monkeypatch.setenv("EVOFORGE_CACHE", "/elsewhere")
     assert cache_dir() == Path("/elsewhere")
+
+
+def test_where_no_file_can_be_made_is_said(tmp_path: Path) -> None:
+    """Nothing stays behind; permissions would let root write to /proc."""
+    assert unwritable(tmp_path / "new" / "er") == "" and not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    assert unwritable(tmp_path / "file" / "below") == f"expected a folder at {tmp_path / 'file'}, found a file"
+    assert unwritable(Path("/proc/none")).startswith("cannot write in /proc: ")

@@ -161,22 +161,11 @@ def _layer(name: str) -> Callable[[], Finding]:
     return check
 
 
-def _writable(folder: Path) -> str:
-    """Why nothing can be written under `folder` or its nearest existing ancestor; empty if it can."""
-    for place in (folder, *folder.parents):
-        if place.exists():
-            if not place.is_dir():
-                return f"{place} is not a folder"
-            return "" if os.access(place, os.W_OK | os.X_OK) else f"{place} is read-only"
-    return f"{folder} has no existing parent"
-
-
 def _cache() -> Finding:
-    from evoforge.paths import cache_dir
+    from evoforge.paths import cache_dir, unwritable
 
     folder = cache_dir()
-    problem = _writable(folder)
-    if problem:
+    if problem := unwritable(folder):
         return Finding("cache", "fail", problem, "set EVOFORGE_CACHE to a folder that can be written")
     return Finding("cache", "ok", str(folder))
 

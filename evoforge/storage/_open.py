@@ -15,6 +15,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
 from evoforge.errors import MissingToolError, NotFoundError, StoreError, UsageError
+from evoforge.paths import unwritable
 from evoforge.storage import _schema
 from evoforge.storage._errors import translated_errors
 from evoforge.storage._migrate import FRESH, migrate, require_current, stored_revision
@@ -64,7 +65,8 @@ def probe_sql(url: str) -> bool:
     try:
         place = _locate(url, create=False, read_only=False)
     except NotFoundError:
-        _require_room(Path(make_url(url).database or "").absolute().parent)
+        if problem := unwritable(Path(make_url(url).database or "").parent):
+            raise StoreError(f"{problem}; give another --store") from None
         return False
     try:
         if place.read_only:
@@ -85,15 +87,6 @@ def _try_writing(engine: Engine, there: bool) -> None:
         with writing(engine) as connection:
             connection.execute(text("CREATE TABLE evoforge_probe (n integer)"))
             connection.execute(text("DROP TABLE evoforge_probe"))
-
-
-def _require_room(folder: Path) -> None:
-    """Raises StoreError unless `folder`, or its nearest ancestor that exists, can be written."""
-    near = next(place for place in (folder, *folder.parents) if place.exists())
-    if not near.is_dir():
-        raise StoreError(f"expected a folder at {near}, found a file; give another --store")
-    if not os.access(near, os.W_OK | os.X_OK):
-        raise StoreError(f"cannot write in {near}: the folder is read-only; give another --store")
 
 
 def upgrade_sql(url: str) -> str:
