@@ -194,7 +194,9 @@ def test_a_last_measurement_that_cannot_be_timed_is_made_again_and_told(bad: int
     assert all("a storm" in text for text in notices)
 
 
-def test_what_is_told_of_the_map_is_the_map(travelled: tuple[Journey, Machine]) -> None:
+def test_what_is_told_of_the_map_is_the_map(
+    travelled: tuple[Journey, Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Elites that fall included: the champion of a storm is replaced, then refuted in the last measurement."""
     journey, machine = travelled
     told: list[dict[tuple[int, ...], float]] = []
@@ -215,6 +217,6 @@ def test_what_is_told_of_the_map_is_the_map(travelled: tuple[Journey, Machine]) 
     def refuted(candidate: Candidate, params: Any, **_: Any) -> Evaluation:
         return Evaluation(candidate.id, {}, "task", "target", Status.WRONG, Kind.BENCH, reason="off")
 
-    machine.confirm = refuted  # type: ignore[assignment]
+    monkeypatch.setattr(machine, "confirm", refuted)
     journey.finish()
     assert told[-1] == {} and len(journey.state.archive) == 0
