@@ -146,7 +146,7 @@ def _pointers(kernel: Kernel) -> None:
 
 def _declarations(kernel: Kernel) -> list[str]:
     domain, text = kernel.domain, "\n".join(kernel.body)
-    lines = []
+    lines = ["evo::flushed tiny(call->threads);"] if kernel.schedule.flushed else []
     sizes = kernel.names.definitions()
     if sizes:
         lines.append(f"const int64_t {', '.join(sizes)};")

@@ -11,6 +11,7 @@ import numpy as np
 from evoforge.core import Strategy
 from evoforge.lowering.contraction import find_contraction
 from evoforge.lowering.domain import Domain
+from evoforge.lowering.ir import Op, nodes
 from evoforge.lowering.planner import make_plan
 from evoforge.lowering.regions import is_tensor_sized, regions
 from evoforge.lowering.schedule import CHOICES, Schedule, gene_name
@@ -21,12 +22,13 @@ Genome = dict[str, Any]
 
 _LIKELY = {
     "vector": (0.85, 0.15), "unroll": (0.4, 0.6), "tile": (0.5, 0.25, 0.15, 0.1), "rows": (0.75, 0.25),
-    "omp": (0.85, 0.15), "reduction": (0.85, 0.15), "math": (0.5, 0.5),
+    "omp": (0.85, 0.15), "reduction": (0.85, 0.15), "math": (0.5, 0.5), "tiny": (0.5, 0.5),
     "contract": (0.08, 0.12, 0.2, 0.25, 0.15, 0.2, 0.4),
     "prefetch": (0.35, 0.2, 0.25, 0.2), "during": (0.3, 0.35, 0.35), "stream": (0.45, 0.55),
     "placement": (0.45, 0.35, 0.2), "split": (0.8, 0.2), "chain": (0.3, 0.7), "rewrite": (0.6, 0.4),
 }  # fmt: skip
 """How often a sample takes each value of a gene, before the strategy's weights."""
+_VANISHING = ("exp", "exp2")  # whose results soon leave the normal numbers
 _SMALL = 16  # an output so many times smaller than the largest tensor is not worth a decision
 
 
@@ -55,6 +57,8 @@ class Genes:
         if reduces:
             found["reduction"] = CHOICES["reduction"]
             found["math"] = CHOICES["math"]
+        if any(isinstance(part, Op) and part.name in _VANISHING for node in domain.nodes for part in nodes(node.body)):
+            found["tiny"] = CHOICES["tiny"]
         plan = make_plan(domain, Schedule(), threads)
         for nest in plan.nests:
             if find_contraction(domain, nest) is not None:
@@ -63,15 +67,15 @@ class Genes:
                 ]
         found |= self._streams()
         self._regions = regions(domain, plan.kept)
-        for number, nodes in enumerate(self._regions):
-            has_reduce = any(node.kind == "reduce" for node in nodes)
-            maps = [n for n in nodes if n.kind == "map" and is_tensor_sized(domain, n.axes)]
+        for number, group in enumerate(self._regions):
+            has_reduce = any(node.kind == "reduce" for node in group)
+            maps = [n for n in group if n.kind == "map" and is_tensor_sized(domain, n.axes)]
             read = {access.tensor for node in domain.nodes for access in node.reads()}
             for node in maps:
                 again = any(out in read for out in node.outputs)
                 if again:
                     found[f"placement:{node.name}"] = CHOICES["placement"] if has_reduce else ("inline", "root")
-            depth = sum(node.kind == "reduce" for node in nodes) + sum(f"placement:{n.name}" in found for n in maps)
+            depth = sum(node.kind == "reduce" for node in group) + sum(f"placement:{n.name}" in found for n in maps)
             for boundary in range(1, min(depth, 6) + 1):
                 found[f"split:{number}.{boundary}"] = CHOICES["split"]
         for number in range(1, len(self._regions)):
@@ -111,13 +115,13 @@ class Genes:
 
     def textbook(self) -> list[Genome]:
         """What a practitioner tries first: the default, the matrix unit where there is one, results past the caches,
-        and rows kept and fetched ahead."""
+        and rows kept and fetched ahead, without numbers that are not normal."""
         plain = self.default()
         apart = {key: value for key, value in plain.items() if gene_name(key) != "chain"}
         matrix = {**apart, **dict.fromkeys(self.keys("contract"), "matrix")}  # void without a unit
         streamed = {**plain, **dict.fromkeys(self.keys("stream"), "stream")}
         kept = {key: "row" for key in self.keys("placement") if "row" in self.values[key] and key not in plain}
-        rows = {**streamed, **kept, "prefetch": "spread", "math": "reciprocal"}
+        rows = {**streamed, **kept, "prefetch": "spread", "math": "reciprocal", "tiny": "flushed"}
         rewritten = {**plain, **dict.fromkeys(self.keys("rewrite"), "on")}
         return [self.tidy(genome) for genome in (plain, matrix, streamed, rows, rewritten)]
 

@@ -17,6 +17,7 @@ declared in the rendered source and tuned there.
                   brain floats for the matrix unit, where the target has one
                   (TILE_ROWS, TILE_VECTORS, DEPTH, BANDS)
     math          exact | reciprocal    x / row value, or x · (1 / row value)
+    tiny          kept | flushed        results below the smallest normal number, which some processors take long for
     prefetch      none | ahead | next | spread
                   of the same row at a distance (AHEAD); of the next row, in one pass or spread
                   over all passes
@@ -47,6 +48,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "reduction": ("direct", "chunks"),
     "contract": ("rows", "block", "pack", "both", "deep", "whole", "matrix"),
     "math": ("exact", "reciprocal"),
+    "tiny": ("kept", "flushed"),
     "prefetch": ("none", "ahead", "next", "spread"),
     "during": ("first", "middle", "last"),
     "stream": ("plain", "stream"),
@@ -74,6 +76,7 @@ class Schedule:
     omp: str = "static"
     reduction: str = "direct"
     reciprocal: bool = False
+    flushed: bool = False
     prefetch: str = "none"
     during: str = "last"
     stream: Mapping[str, bool] = field(default_factory=dict)
@@ -111,6 +114,7 @@ class Schedule:
             omp=genome.get("omp", "static"),
             reduction=genome.get("reduction", "direct"),
             reciprocal=genome.get("math", "exact") == "reciprocal",
+            flushed=genome.get("tiny", "kept") == "flushed",
             prefetch=genome.get("prefetch", "none"),
             during=genome.get("during", "first"),
             stream={name: value == "stream" for name, value in keyed("stream").items()},

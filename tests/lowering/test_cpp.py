@@ -621,6 +621,26 @@ def test_the_number_of_threads_does_not_change_a_bit(tmp_path: Path) -> None:
         assert all(torch.equal(a, b) for a, b in zip(one, four, strict=True)), k.label
 
 
+def test_tiny_results_are_flushed_while_a_kernel_runs_and_no_longer(tmp_path: Path) -> None:
+    """Only where there is an exponential is there a choice: other results rarely come near."""
+    model, rows = nn.Softmax(-1), torch.zeros(64, 640)
+    rows[:, 320:] = -95.0
+    graph = capture_graph(model, [rows])
+    kernels = []
+    for how in ("kept", "flushed"):
+        source = space_of(graph).render({"tiny": how})
+        kernels.append(Compiled("softmax", how, source, ParameterSpace.parse(source).defaults(), graph))
+    library = build(kernels, tmp_path, "native")
+    for k, nothing in zip(kernels, (False, True), strict=True):
+        (got,) = call(library, k, model, [rows])
+        check(k, model, [rows], [got])
+        assert bool((got[:, 320:] == 0).all()) == nothing, "in every row, whichever thread had it"
+        (again,) = call(library, kernels[0], model, [rows])
+        assert bool((again[:, 320:] > 0).all()), "all threads are as they were"
+    assert "tiny" in space_of(graph).genes()
+    assert "tiny" not in space_of(capture_graph(nn.LayerNorm(64), [rand(8, 64)])).genes()
+
+
 def test_nan_and_infinities_come_out_where_torch_has_them(tmp_path: Path) -> None:
     rows = torch.stack([rand(37) for _ in range(4)])
     rows[0, 5], rows[1, 7], rows[2, 9], rows[3, :] = float("nan"), float("inf"), float("-inf"), float("-inf")
