@@ -129,6 +129,68 @@ EVO_INLINE void store(bf16* p, vec v, first n) { detail::store_half(p, detail::t
 EVO_INLINE void stream(f16* p, vec v) { detail::stream_half(p, detail::to_f16(v)); }
 EVO_INLINE void stream(bf16* p, vec v) { detail::stream_half(p, detail::to_bf16(v)); }
 
+namespace detail {
+template <class T>
+struct several {
+    typedef T type __attribute__((vector_size(sizeof(T) * lanes)));
+};
+template <class T>
+EVO_INLINE auto several_at(const T* p) {
+    typename several<T>::type v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
+// To and from 32 bits; __builtin_convertvector goes lane by lane where bytes meet wider elements (gcc 12).
+#ifdef EVO_AVX512
+EVO_INLINE ivec widened(several<uint8_t>::type v) { return (ivec)_mm512_cvtepu8_epi32((__m128i)v); }
+EVO_INLINE ivec widened(several<int8_t>::type v) { return (ivec)_mm512_cvtepi8_epi32((__m128i)v); }
+EVO_INLINE ivec widened(several<int16_t>::type v) { return (ivec)_mm512_cvtepi16_epi32((__m256i)v); }
+EVO_INLINE auto narrowed(ivec v) { return (several<uint8_t>::type)_mm512_cvtepi32_epi8((__m512i)v); }
+#elif defined(EVO_AVX2)
+EVO_INLINE ivec widened(several<uint8_t>::type v) { return (ivec)_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)v)); }
+EVO_INLINE ivec widened(several<int8_t>::type v) { return (ivec)_mm256_cvtepi8_epi32(_mm_cvtsi64_si128((int64_t)v)); }
+EVO_INLINE ivec widened(several<int16_t>::type v) { return (ivec)_mm256_cvtepi16_epi32((__m128i)v); }
+EVO_INLINE auto narrowed(ivec v) {
+    const __m128i low = _mm256_castsi256_si128((__m256i)v), high = _mm256_extracti128_si256((__m256i)v, 1);
+    const __m128i both = _mm_packs_epi32(low, high);
+    return (several<uint8_t>::type)_mm_cvtsi128_si64(_mm_packs_epi16(both, both));
+}
+#else
+template <class V>
+EVO_INLINE ivec widened(V v) { return __builtin_convertvector(v, ivec); }
+EVO_INLINE auto narrowed(ivec v) { return __builtin_convertvector(v, several<uint8_t>::type); }
+#endif
+EVO_INLINE ivec widened(several<int32_t>::type v) { return v; }
+
+// Every s-th element from p on: s loads, the last of which ends with the last one wanted, and a choice among them.
+template <int s, class T>
+EVO_INLINE auto every(const T* p) {
+    const int width = lanes;
+    const ivec at = iota() * s;
+    auto found = several_at(p);
+#pragma GCC unroll 4
+    for (int k = 1; k < s; ++k) {
+        const int start = k < s - 1 ? k * width : (width - 1) * (s - 1);
+        const ivec from = at < k * width ? k == 1 ? at : iota() : at - start + width;
+        found = __builtin_shuffle(found, several_at(p + start), __builtin_convertvector(from, decltype(found == found)));
+    }
+    return found;
+}
+// Those that are a stride apart, one by one.
+template <class T>
+EVO_INLINE vec apart(const T* p, int64_t stride, int64_t n) {
+    vec v{};
+    for (int64_t i = 0; i < n; ++i) v[i] = (float)p[i * stride];
+    return v;
+}
+// Whether a stride is known to the compiler and small enough for `every`.
+#define EVO_NEAR(stride) (__builtin_constant_p(stride) && (stride) >= 2 && (stride) <= 4)
+template <class T>
+EVO_INLINE auto every(const T* p, int64_t stride) {
+    return stride == 2 ? every<2>(p) : stride == 3 ? every<3>(p) : every<4>(p);
+}
+}  // namespace detail
+
 // masks from and to bool tensors (one byte per element)
 EVO_INLINE bool load(const bool* p) { return *(const uint8_t*)p != 0; }
 EVO_INLINE ivec load(const bool* p, first n) {
@@ -137,32 +199,29 @@ EVO_INLINE ivec load(const bool* p, first n) {
     return m;
 }
 EVO_INLINE ivec load(const bool* p, all_t) {
-    typedef uint8_t bytes __attribute__((vector_size(lanes)));
-    bytes b;
-    __builtin_memcpy(&b, p, sizeof b);
-    return __builtin_convertvector(b, ivec) != 0;
+    return detail::widened(detail::several_at((const uint8_t*)p)) != 0;
 }
 EVO_INLINE void store(bool* p, ivec m, first n) {
     for (int64_t i = 0; i < n.n; ++i) ((uint8_t*)p)[i] = m[i] != 0;
 }
 EVO_INLINE void store(bool* p, ivec m, all_t) {
-    typedef uint8_t bytes __attribute__((vector_size(lanes)));
-    bytes b = __builtin_convertvector(m & 1, bytes);
+    const auto b = detail::narrowed(m & 1);
     __builtin_memcpy(p, &b, sizeof b);
 }
 
 // integers become floats as they are loaded
-#define EVO_CONVERTING(T)                                            \
-    EVO_INLINE vec load(const T* p, all_t) {                         \
-        typedef T many __attribute__((vector_size(sizeof(T) * lanes))); \
-        many v;                                                      \
-        __builtin_memcpy(&v, p, sizeof v);                           \
-        return __builtin_convertvector(v, vec);                      \
-    }                                                                \
-    EVO_INLINE vec load(const T* p, first n) {                       \
-        vec v{};                                                     \
-        for (int64_t i = 0; i < n.n; ++i) v[i] = (float)p[i];        \
-        return v;                                                    \
+#define EVO_CONVERTING(T)                                                                                     \
+    EVO_INLINE vec load(const T* p, all_t) {                                                                  \
+        return __builtin_convertvector(detail::widened(detail::several_at(p)), vec);                          \
+    }                                                                                                         \
+    EVO_INLINE vec load(const T* p, first n) {                                                                \
+        vec v{};                                                                                              \
+        for (int64_t i = 0; i < n.n; ++i) v[i] = (float)p[i];                                                 \
+        return v;                                                                                             \
+    }                                                                                                         \
+    EVO_INLINE vec gather(const T* p, int64_t stride, all_t) {                                                \
+        if (EVO_NEAR(stride)) return __builtin_convertvector(detail::widened(detail::every(p, stride)), vec); \
+        return detail::apart(p, stride, lanes);                                                               \
     }
 EVO_CONVERTING(int8_t)
 EVO_CONVERTING(uint8_t)
@@ -171,20 +230,19 @@ EVO_CONVERTING(int32_t)
 #undef EVO_CONVERTING
 
 // Lane i reads p[i · stride].
-template <class T>
-EVO_INLINE vec gather(const T* p, int64_t stride, all_t) {
-    vec v{};
-    for (int i = 0; i < lanes; ++i) v[i] = (float)p[i * stride];
-    return v;
+EVO_INLINE vec gather(const f16* p, int64_t stride, all_t) {
+    if (EVO_NEAR(stride)) return detail::from_f16((detail::half)detail::every((const uint16_t*)p, stride));
+    return detail::apart(p, stride, lanes);
+}
+EVO_INLINE vec gather(const bf16* p, int64_t stride, all_t) {
+    if (EVO_NEAR(stride)) return detail::from_bf16((detail::half)detail::every((const uint16_t*)p, stride));
+    return detail::apart(p, stride, lanes);
 }
 template <class T>
-EVO_INLINE vec gather(const T* p, int64_t stride, first n) {
-    vec v{};
-    for (int64_t i = 0; i < n.n; ++i) v[i] = (float)p[i * stride];
-    return v;
-}
+EVO_INLINE vec gather(const T* p, int64_t stride, first n) { return detail::apart(p, stride, n.n); }
 #ifdef EVO_AVX512
 EVO_INLINE vec gather(const float* p, int64_t stride, all_t) {
+    if (EVO_NEAR(stride)) return detail::every(p, stride);
     return (vec)_mm512_i32gather_ps((__m512i)(iota() * (int32_t)stride), p, 4);
 }
 EVO_INLINE vec gather(const float* p, int64_t stride, first n) {
@@ -193,7 +251,12 @@ EVO_INLINE vec gather(const float* p, int64_t stride, first n) {
 }
 #elif defined(EVO_AVX2)
 EVO_INLINE vec gather(const float* p, int64_t stride, all_t) {
+    if (EVO_NEAR(stride)) return detail::every(p, stride);
     return (vec)_mm256_i32gather_ps(p, (__m256i)(iota() * (int32_t)stride), 4);
+}
+#else
+EVO_INLINE vec gather(const float* p, int64_t stride, all_t) {
+    return EVO_NEAR(stride) ? detail::every(p, stride) : detail::apart(p, stride, lanes);
 }
 #endif
 

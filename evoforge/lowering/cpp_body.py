@@ -10,7 +10,7 @@ from evoforge.lowering.cpp_layout import Layout, Loop
 from evoforge.lowering.cpp_names import Group
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.index import names as axes_of
-from evoforge.lowering.ir import Load, Op, loads, nodes
+from evoforge.lowering.ir import Const, Expr, Load, Op, loads, nodes
 from evoforge.lowering.nests import Pass
 from evoforge.lowering.simplify import dtype_of
 
@@ -151,22 +151,35 @@ class Body(Layout):
                     found[key] = Value(name, False, value.dtype)
         return found
 
-    def reciprocals_of(self, one: Pass) -> None:
+    def reciprocals_of(self, one: Pass, ctx: Context) -> None:
+        """What whole vectors are divided by becomes a reciprocal before the sweep."""
         if not self.schedule.reciprocal:
             return
-        lane = self.lane_of(one)
-
-        parts = [part for node in one.nodes for part in nodes(node.body)]
-        divisions = [part for part in parts if isinstance(part, Op) and part.name == "div"]
-        for division in divisions:
-            by = division.args[1]
-            if not isinstance(by, Load) or lane not in axes_of(division.args[0]) or by.tensor in self.reciprocals:
-                continue
-            value = self.known.get(by.tensor)
-            if value is not None and not value.vector and value.dtype == "f32":
+        for node in one.nodes:
+            ctx.node = node
+            divisions = [part for part in nodes(node.body) if isinstance(part, Op) and part.name == "div"]
+            for by in (division.args[1] for division in divisions if ctx.lane in axes_of(division.args[0])):
+                value = self.before_sweep(by, ctx)
+                if value is None or value.vector or value.dtype != "f32" or value.text in self.reciprocals:
+                    continue
+                if isinstance(by, Const):
+                    self.reciprocals[value.text] = f"(1.f / {value.text})"
+                    continue
                 name = self.names.fresh(f"per_{value.text.rpartition('.')[0] or value.text}")
                 self.w(f"const float {name} = 1.f / {value.text};")
-                self.reciprocals[by.tensor] = name
+                self.reciprocals[value.text] = name
+
+    def before_sweep(self, expr: Expr, ctx: Context) -> Value | None:
+        """A literal, or what is read where that has a name already."""
+        assert ctx.node is not None
+        if isinstance(expr, Const):
+            return print_expr(expr, ctx)
+        if not isinstance(expr, Load):
+            return None
+        access = ctx.node.accesses.get(expr)
+        if expr.tensor in self.known or access is None or access.terms is None or expr.guards:
+            return self.known.get(expr.tensor)
+        return ctx.shared.get((expr.tensor, ctx.offset(access)))
 
     def accumulator(self, node: Node, vector: bool) -> str:
         """The C++ type that reduces a stage."""

@@ -69,7 +69,7 @@ class Context:
 
     `load` prints an access to memory as a pointer expression; `known` holds tensors that are values
     already; `axes` gives the text of an axis (an axis that is missing was collapsed into another);
-    `invert` names values whose reciprocal is at hand; `given` guards are known to hold.
+    `reciprocals` has, by the text of a divisor, that of its reciprocal; `given` guards are known to hold.
     """
 
     vector: bool
@@ -413,8 +413,8 @@ def _operation(op: Op, ctx: Context) -> Value:
     args = [print_expr(arg, ctx) for arg in op.args]
     vector = any(arg.vector for arg in args)
     dtype = "bool" if op.name in (*_COMPARISONS, "isnan", "isinf") else computed(op.dtype)
-    if op.name == "div" and isinstance(op.args[1], Load) and op.args[1].tensor in ctx.reciprocals and dtype == "f32":
-        return Value(f"{_wrapped(args[0])} * {ctx.reciprocals[op.args[1].tensor]}", vector, dtype, False)
+    if op.name == "div" and dtype == "f32" and args[1].text in ctx.reciprocals:
+        return Value(f"{_wrapped(args[0])} * {ctx.reciprocals[args[1].text]}", vector, dtype, False)
     if op.name in _INFIX:
         left, right = args
         if dtype == "bool" and left.vector != right.vector and "bool" in (left.dtype, right.dtype):

@@ -238,10 +238,10 @@ class SweepPrinter(Body):
             if node not in late:
                 self.let(node, outer)
         hoisted = self.hoist(one, outer)
-        self.reciprocals_of(one)
-        accumulators = self.declare(one, vector)
         ctx = self.context([*self.rows, *inner], vector, one, lane)
         ctx.shared.update(hoisted)
+        self.reciprocals_of(one, ctx)
+        accumulators = self.declare(one, vector)
         self.sweep(one, ctx, inner, late, number)
         for node in one.reduces:
             self.result(node, accumulators[node.name])

@@ -10,8 +10,8 @@ import numpy as np
 
 from evoforge.core import Strategy
 from evoforge.lowering.contraction import find_contraction
-from evoforge.lowering.domain import Domain
-from evoforge.lowering.ir import Op, nodes
+from evoforge.lowering.domain import Domain, Node
+from evoforge.lowering.ir import Const, Expr, Load, Op, nodes
 from evoforge.lowering.planner import make_plan
 from evoforge.lowering.regions import is_tensor_sized, regions
 from evoforge.lowering.schedule import CHOICES, Schedule, gene_name
@@ -30,6 +30,14 @@ _LIKELY = {
 """How often a sample takes each value of a gene, before the strategy's weights."""
 _VANISHING = ("exp", "exp2")  # whose results soon leave the normal numbers
 _SMALL = 16  # an output so many times smaller than the largest tensor is not worth a decision
+
+
+def _moves_less(by: Expr, node: Node) -> bool:
+    """Whether a divisor is one number for a whole row: a literal, or what fewer axes move than the result."""
+    if isinstance(by, Const):
+        return True
+    access = node.accesses.get(by) if isinstance(by, Load) else None
+    return access is not None and access.terms is not None and len(access.axes) < len(node.axes)
 
 
 class Genes:
@@ -56,8 +64,10 @@ class Genes:
             found[gene] = CHOICES[gene]
         if reduces:
             found["reduction"] = CHOICES["reduction"]
+        parts = [(node, part) for node in domain.nodes for part in nodes(node.body) if isinstance(part, Op)]
+        if reduces or any(part.name == "div" and _moves_less(part.args[1], node) for node, part in parts):
             found["math"] = CHOICES["math"]
-        if any(isinstance(part, Op) and part.name in _VANISHING for node in domain.nodes for part in nodes(node.body)):
+        if any(part.name in _VANISHING for _, part in parts):
             found["tiny"] = CHOICES["tiny"]
         plan = make_plan(domain, Schedule(), threads)
         for nest in plan.nests:

@@ -16,7 +16,7 @@ declared in the rendered source and tuned there.
                   operand packed whole, and every block of rows run over all of it; or both packed as
                   brain floats for the matrix unit, where the target has one
                   (TILE_ROWS, TILE_VECTORS, DEPTH, BANDS)
-    math          exact | reciprocal    x / row value, or x · (1 / row value)
+    math          exact | reciprocal    x / y where y is one number for a row, or x · (1 / y)
     tiny          kept | flushed        results below the smallest normal number, which some processors take long for
     prefetch      none | ahead | next | spread
                   of the same row at a distance (AHEAD); of the next row, in one pass or spread

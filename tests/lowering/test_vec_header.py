@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -63,6 +64,27 @@ TWO(max) TWO(min) TWO(pow) TWO(mod) TWO(floordiv) TWO(fmod) TWO(atan2)
         for (int64_t i = 0; i < size; ++i) one[i] = evo::T(x[i]); \\
     }
 HALF(f16) HALF(bf16)
+#define NEAR(name, T) \
+    template <int step> static void near(const T* x, float* y, int64_t size) { \
+        for (int64_t i = 0; i < size; i += evo::lanes) { \
+            const bool whole = size %% evo::lanes == 0; \
+            const int64_t n = evo::part(size - i, whole); \
+            if (whole) evo::store(y + i, evo::gather(x + i * step, step, (int64_t)evo::lanes), (int64_t)evo::lanes); \
+            else evo::store(y + i, step == 1 ? evo::load(x + i, n) : evo::gather(x + i * step, step, n), n); \
+        } \
+    } \
+    extern "C" void near_##name(const T* x, float* y, int step, int64_t size) { \
+        step == 1 ? near<1>(x, y, size) : step == 2 ? near<2>(x, y, size) : step == 3 ? near<3>(x, y, size) : \
+        step == 4 ? near<4>(x, y, size) : near<5>(x, y, size); \
+    }
+NEAR(float32, float) NEAR(uint8, uint8_t) NEAR(int8, int8_t) NEAR(int16, int16_t) NEAR(int32, int32_t)
+NEAR(float16, evo::f16) NEAR(bfloat16, evo::bf16)
+extern "C" void negated(const bool* x, bool* y, int64_t size) {
+    for (int64_t i = 0; i < size; i += evo::lanes) {
+        const int64_t n = evo::part(size - i, false);
+        evo::store(y + i, ~evo::load(x + i, n), n);
+    }
+}
 template <template <class> class A, class... Rest>
 static auto lanes_of(const float* x, int64_t size, Rest... rest) {
     A<evo::vec> a[2];
@@ -258,6 +280,36 @@ def test_partial_vectors_touch_nothing_else(library: Any, size: int) -> None:
     library.streamed(pointer(x), pointer(y), ctypes.c_int64(size))
     np.testing.assert_array_equal(y, x[:size])
     assert (memory[:start] == 77).all() and (memory[start + size :] == 77).all()
+
+
+def before_a_wall(values: torch.Tensor) -> torch.Tensor:
+    """A copy that ends where the next byte is not mapped: to read on is a segmentation fault."""
+    size = values.numel() * values.element_size()
+    room = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, room + mmap.PAGESIZE)
+    wall = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + room
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(wall), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+    return torch.frombuffer(memory, dtype=values.dtype, count=values.numel(), offset=room - size).copy_(values)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int8", "int16", "int32", "float16", "bfloat16"])
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
+def test_elements_that_are_near_one_another(library: Any, dtype: str, step: int) -> None:
+    for size in (16, 64, 37):
+        count = (size - 1) * step + 1
+        x = before_a_wall((torch.arange(count) * 7 % 251 - (0 if dtype == "uint8" else 128)).to(getattr(torch, dtype)))
+        y = np.full(size, -1, np.float32)
+        getattr(library, f"near_{dtype}")(
+            ctypes.c_void_p(x.data_ptr()), pointer(y), ctypes.c_int(step), ctypes.c_int64(size)
+        )
+        np.testing.assert_array_equal(y, x[::step].float().numpy())
+
+
+@pytest.mark.parametrize("size", [64, 37])
+def test_truth_values_go_in_and_out(library: Any, size: int) -> None:
+    x = np.arange(size) % 3 == 0
+    y = applied(library.negated, x)
+    assert y.view(np.uint8).tolist() == (~x).astype(np.uint8).tolist()
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(16, 16), (48, 32), (5, 37), (33, 1), (50, 61)])
