@@ -260,6 +260,47 @@ EVO_INLINE vec gather(const float* p, int64_t stride, all_t) {
 }
 #endif
 
+// Whole numbers of 32 bits; longer ones saturate.
+EVO_INLINE int32_t to_i32(int64_t x) { return x < INT32_MIN ? INT32_MIN : x > INT32_MAX ? INT32_MAX : (int32_t)x; }
+EVO_INLINE ivec to_i32(vec x) { return __builtin_convertvector(x, ivec); }
+EVO_INLINE vec real(ivec x) { return __builtin_convertvector(x, vec); }
+EVO_INLINE ivec load_i32(const int32_t* p, all_t) { return detail::several_at(p); }
+EVO_INLINE ivec load_i32(const int64_t* p, all_t) {
+#ifdef EVO_AVX512
+    const __m256i low = _mm512_cvtsepi64_epi32(_mm512_loadu_si512(p)), high = _mm512_cvtsepi64_epi32(_mm512_loadu_si512(p + 8));
+    return (ivec)_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+#else
+    ivec v;
+    for (int i = 0; i < lanes; ++i) v[i] = to_i32(p[i]);
+    return v;
+#endif
+}
+template <class T>
+EVO_INLINE ivec gather_i32(const T* p, int64_t stride, first n) {
+    ivec v{};
+    for (int64_t i = 0; i < n.n; ++i) v[i] = to_i32((int64_t)p[i * stride]);
+    return v;
+}
+template <class T>
+EVO_INLINE ivec load_i32(const T* p, first n) { return gather_i32(p, 1, n); }
+// Lane i reads p[at[i]].
+template <class T>
+EVO_INLINE vec lookup(const T* p, ivec at, first n) {
+    vec v{};
+    for (int64_t i = 0; i < n.n; ++i) v[i] = (float)p[at[i]];
+    return v;
+}
+template <class T>
+EVO_INLINE vec lookup(const T* p, ivec at, all_t) { return lookup(p, at, first{lanes}); }
+#ifdef EVO_AVX512
+EVO_INLINE vec lookup(const float* p, ivec at, all_t) { return (vec)_mm512_i32gather_ps((__m512i)at, p, 4); }
+EVO_INLINE vec lookup(const float* p, ivec at, first n) {
+    return (vec)_mm512_mask_i32gather_ps(_mm512_setzero_ps(), detail::mask16(n.n), (__m512i)at, p, 4);
+}
+#elif defined(EVO_AVX2)
+EVO_INLINE vec lookup(const float* p, ivec at, all_t) { return (vec)_mm256_i32gather_ps(p, (__m256i)at, 4); }
+#endif
+
 // The same with a number of lanes.
 // Before AVX-512 a masked store takes tens of cycles on some processors, and other types than float go one by one:
 // there it is worth a jump to find out that all lanes take part.
@@ -280,12 +321,31 @@ template <class T>
 EVO_INLINE vec gather(const T* p, int64_t stride, int64_t n) {
     return EVO_FULL(n) ? gather(p, stride, all) : gather(p, stride, first{n});
 }
-// Lanes i where first + i · step >= 0, and loads of lanes that take part in such a mask; others read as 0.
-EVO_INLINE ivec at_least_0(int64_t first, int64_t step) { return iota() * (int32_t)step + (int32_t)first >= 0; }
-// Lane i is first + i · step, as a float.
-EVO_INLINE vec positions(int64_t first, int64_t step) {
-    return __builtin_convertvector(iota() * (int32_t)step + (int32_t)first, vec);
+template <class T>
+EVO_INLINE ivec load_i32(const T* p, int64_t n) { return EVO_FULL(n) ? load_i32(p, all) : load_i32(p, first{n}); }
+template <class T>
+EVO_INLINE ivec gather_i32(const T* p, int64_t stride, int64_t n) { return gather_i32(p, stride, first{n}); }
+template <class T>
+EVO_INLINE vec lookup(const T* p, ivec at, int64_t n) { return EVO_FULL(n) ? lookup(p, at, all) : lookup(p, at, first{n}); }
+template <class T>
+EVO_INLINE vec lookup(const T* p, ivec at, int64_t n, ivec mask) {
+#ifdef EVO_AVX512
+    if constexpr (__is_same(T, float)) {
+        const __mmask16 m = _mm512_movepi32_mask((__m512i)mask) & detail::mask16(n);
+        return (vec)_mm512_mask_i32gather_ps(_mm512_setzero_ps(), m, (__m512i)at, p, 4);
+    }
+#endif
+    vec v{};
+    for (int64_t i = 0; i < n; ++i)
+        if (mask[i]) v[i] = (float)p[at[i]];
+    return v;
 }
+// Lane i is first + i · step.
+EVO_INLINE ivec places(int64_t first, int64_t step) { return iota() * (int32_t)step + (int32_t)first; }
+// Lanes i where first + i · step >= 0, and loads of lanes that take part in such a mask; others read as 0.
+EVO_INLINE ivec at_least_0(int64_t first, int64_t step) { return places(first, step) >= 0; }
+// Lane i is first + i · step, as a float.
+EVO_INLINE vec positions(int64_t first, int64_t step) { return real(places(first, step)); }
 EVO_INLINE vec load(const float* p, int64_t n, ivec mask) {
 #ifdef EVO_AVX512
     __mmask16 m = _mm512_movepi32_mask((__m512i)mask);

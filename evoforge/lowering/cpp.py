@@ -12,10 +12,11 @@ from typing import Any
 
 from evoforge.core import Parameter, ParameterSpace
 from evoforge.lowering.cpp_chain import print_chain
-from evoforge.lowering.cpp_expr import CTYPES, computed
+from evoforge.lowering.cpp_expr import CTYPES
 from evoforge.lowering.cpp_names import Names
 from evoforge.lowering.cpp_nest import NestPrinter
 from evoforge.lowering.domain import Domain
+from evoforge.lowering.lanes import computed
 from evoforge.lowering.nests import Plan
 from evoforge.lowering.schedule import Schedule
 from evoforge.paths import data_dir

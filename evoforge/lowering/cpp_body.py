@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from evoforge.lowering.cpp_expr import CTYPES, Context, Value, computed, print_expr
+from evoforge.lowering.cpp_expr import CTYPES, Context, Value, print_expr
 from evoforge.lowering.cpp_layout import Layout, Loop
 from evoforge.lowering.cpp_names import Group
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.index import names as axes_of
 from evoforge.lowering.ir import Const, Expr, Load, Op, loads, nodes
+from evoforge.lowering.lanes import computed
 from evoforge.lowering.nests import Pass
 from evoforge.lowering.simplify import dtype_of
 
@@ -230,7 +231,7 @@ def in_brackets(text: str) -> str:
 
 def ctype_of(value: Value) -> str:
     if value.vector:
-        return "evo::ivec" if value.dtype == "bool" else "evo::vec"
+        return "evo::ivec" if value.dtype in ("bool", "i32") else "evo::vec"
     return CTYPES[value.dtype]
 
 

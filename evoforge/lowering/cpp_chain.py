@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 
 from evoforge.lowering.cpp_body import in_brackets
-from evoforge.lowering.cpp_expr import CTYPES, computed
+from evoforge.lowering.cpp_expr import CTYPES
 from evoforge.lowering.cpp_nest import NestPrinter
 from evoforge.lowering.cpp_sweep import powers
 from evoforge.lowering.domain import Size
+from evoforge.lowering.lanes import computed
 
 __all__ = ["print_chain"]
 

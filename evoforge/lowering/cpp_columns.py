@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from evoforge.lowering.cpp_body import FIELDS, in_brackets
-from evoforge.lowering.cpp_expr import CTYPES, Context, Value, computed
+from evoforge.lowering.cpp_expr import CTYPES, Context, Value
 from evoforge.lowering.domain import Access, Node
+from evoforge.lowering.lanes import computed
 from evoforge.lowering.nests import Pass
 from evoforge.lowering.simplify import dtype_of
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from evoforge.errors import UnsupportedError
 from evoforge.lowering.domain import Access, Node
-from evoforge.lowering.index import add, const, scale
 from evoforge.lowering.index import names as axes_of
+from evoforge.lowering.index import scale
 from evoforge.lowering.ir import (
     Affine,
     Cast,
@@ -24,6 +24,7 @@ from evoforge.lowering.ir import (
     Expr,
     FloorDiv,
     Guard,
+    Indirect,
     Load,
     Mod,
     Op,
@@ -31,26 +32,30 @@ from evoforge.lowering.ir import (
     Tensor,
     Where,
 )  # fmt: skip
-from evoforge.lowering.stages import else_value
+from evoforge.lowering.lanes import (
+    COMPARISONS,
+    INTS,
+    beside,
+    can_compare,
+    computed,
+    difference,
+    moves,
+    phase,
+    stride_text,
+)
+from evoforge.lowering.stages import dtype_of, else_value
 
-__all__ = ["CTYPES", "Context", "Value", "affine_text", "can_vectorise", "computed", "guards_text", "print_expr"]
+__all__ = ["CTYPES", "Context", "Value", "affine_text", "guards_text", "print_expr"]
 
 CTYPES = {
     "f32": "float", "f64": "double", "f16": "evo::f16", "bf16": "evo::bf16", "i8": "int8_t", "u8": "uint8_t",
     "i16": "int16_t", "i32": "int32_t", "i64": "int64_t", "bool": "bool",
 }  # fmt: skip
-_FLOATS = ("f32", "f16", "bf16")
+_CONVERTED = ("i8", "u8", "i16")  # vectors of them are loaded as floats
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
     "ge": ">=", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
 }  # fmt: skip
-_SMALL_INTS = ("i8", "u8", "i16", "i32")
-_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-
-
-def computed(dtype: str) -> str:
-    """The dtype that values of `dtype` are computed in: halves in f32."""
-    return "f32" if dtype in _FLOATS else dtype
 
 
 @dataclass(frozen=True)
@@ -106,48 +111,6 @@ def _atom_text(atom: Any, ctx: Context) -> str:
     return f"(int64_t)({print_expr(atom.value, ctx).text})"
 
 
-def can_vectorise(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether `expr` can be computed for a vector of neighbours along `lane`."""
-    if lane not in axes_of(expr):
-        return True
-    if isinstance(expr, Load):
-        access = node.accesses[expr]
-        masked = [guard for guard in expr.guards if lane in axes_of(guard.arg)]
-        dtype = tensors[expr.tensor].dtype
-        if access.terms is None and _beside(expr, lane, tensors) is None:
-            return _phase(expr, lane, tensors) is not None
-        if not all(_is_mask(guard) and dtype == "f32" for guard in masked):
-            return False
-        return dtype in _FLOATS or (dtype == "bool" and access.terms is not None and access.step(lane) == 1)
-    if isinstance(expr, Op) and _difference(expr) is not None:
-        return True
-    if isinstance(expr, Op):
-        kinds = [expr.dtype, *(_dtype(arg, tensors) for arg in expr.args)]
-        return all(k in (*_FLOATS, "bool") for k in kinds) and all(
-            can_vectorise(a, lane, node, tensors) for a in expr.args
-        )
-    if isinstance(expr, Cast):
-        if isinstance(expr.arg, Position):
-            return computed(expr.dtype) == "f32" and all(isinstance(atom, str) for _, atom in expr.arg.index.terms)
-        if isinstance(expr.arg, Load) and tensors[expr.arg.tensor].dtype in _SMALL_INTS:
-            plain = node.accesses[expr.arg].terms is not None and not expr.arg.guards
-            return plain and computed(expr.dtype) == "f32" and tensors[expr.arg.tensor].kind != "tmp"
-        kinds = [expr.dtype, _dtype(expr.arg, tensors)]
-        return all(k in (*_FLOATS, "bool") for k in kinds) and can_vectorise(expr.arg, lane, node, tensors)
-    if isinstance(expr, Where):
-        parts = (expr.condition, expr.then, expr.other)
-        return expr.dtype in (*_FLOATS, "bool") and all(can_vectorise(part, lane, node, tensors) for part in parts)
-    return False
-
-
-def _dtype(expr: Expr, tensors: Mapping[str, Tensor]) -> str:
-    if isinstance(expr, Load):
-        return tensors[expr.tensor].dtype
-    if isinstance(expr, Op) and expr.name in (*_COMPARISONS, "isnan", "isinf", "not"):
-        return "bool" if expr.name != "not" else expr.dtype
-    return expr.dtype
-
-
 def _literal(value: Any, dtype: str) -> str:
     dtype = computed(dtype)
     if dtype == "bool":
@@ -187,18 +150,22 @@ def print_expr(expr: Expr, ctx: Context) -> Value:
         return Value(f"{CTYPES[computed(expr.dtype)]}({expr.sizes})", False, computed(expr.dtype))
     if isinstance(expr, Const):
         return Value(_literal(expr.value, expr.dtype), False, computed(expr.dtype))
-    if isinstance(expr, Position):
-        return Value(f"{CTYPES[computed(expr.dtype)]}({affine_text(expr.index, ctx)})", False, computed(expr.dtype))
     if isinstance(expr, Load):
         return _load(expr, ctx)
+    if ctx.vector and ctx.lane in axes_of(expr) and dtype_of(expr, ctx.tensors) in INTS:
+        return _whole(expr, ctx)
+    if isinstance(expr, Position):
+        return Value(f"{CTYPES[computed(expr.dtype)]}({affine_text(expr.index, ctx)})", False, computed(expr.dtype))
     if isinstance(expr, Cast) and isinstance(expr.arg, Position) and ctx.vector and ctx.lane in axes_of(expr.arg):
         index = expr.arg.index
         factor = next((c for c, atom in index.terms if atom == ctx.lane), 0)
         return Value(f"evo::positions({affine_text(index, ctx)}, {factor})", True, computed(expr.dtype))
     if isinstance(expr, Cast):
         value = print_expr(expr.arg, ctx)
-        if value.vector and value.dtype in _SMALL_INTS:  # a load that converts
+        if value.vector and value.dtype in _CONVERTED:
             return replace(value, dtype="f32")
+        if value.vector and value.dtype == "i32":
+            return Value(f"evo::real({value.text})", True, "f32")
         return _cast(value, computed(expr.dtype))
     if isinstance(expr, Where):
         return _select(
@@ -228,14 +195,20 @@ def _load(load: Load, ctx: Context) -> Value:
     moves = ctx.lane in (axes_of(load.index) if access.terms is None else access.axes)  # an expanded axis does not
     if ctx.vector and moves:
         if access.terms is None:
-            step = _beside(load, ctx.lane, ctx.tensors)
+            step = beside(load, ctx.lane, ctx.tensors)
         else:
             step = "1" if access.step(ctx.lane) == 1 else _step_text(access, ctx)
-        if step is None:
-            return _guarded(_quotients(load, masks, ctx), load, rest, ctx)
         lanes = f"n, {_masks(masks, ctx)}" if masks else "n"  # masked lanes read as 0
+        if step is None and phase(load, ctx.lane, ctx.tensors) is not None:
+            return _guarded(_quotients(load, masks, ctx), load, rest, ctx)
+        if step is None:
+            value = _looked_up(load, lanes, ctx)
+            return _guarded(value, load, load.guards if load.other else rest, ctx)
         stride = "" if step == "1" else f"{step}, "
-        value = Value(f"evo::{'gather' if stride else 'load'}({place}, {stride}{lanes})", True, dtype)
+        name = "gather" if stride else "load"
+        if dtype in ("i32", "i64"):
+            return Value(f"evo::{name}_i32({place}, {stride}{lanes})", True, "i32")
+        value = Value(f"evo::{name}({place}, {stride}{lanes})", True, dtype)
         return _guarded(value, load, load.guards if load.other else rest, ctx)
     text = f"{pointer}[{where}]"
     tensor = ctx.tensors[load.tensor]
@@ -268,16 +241,10 @@ def _address(load: Load, ctx: Context) -> str:
     parts = []
     tensor = ctx.tensors[load.tensor]
     for dim, index in enumerate(load.index):
-        text, step = affine_text(index, ctx), _stride_text(tensor, dim)
+        text, step = affine_text(index, ctx), stride_text(tensor, dim)
         if text != "0":
             parts.append(text if step == "1" else f"({text}) * {step}")
     return " + ".join(parts) or "0"
-
-
-def _stride_text(tensor: Tensor, dim: int) -> str:
-    """Other workloads may have other strides, unless it is the evident one."""
-    step = tensor.stride[dim]
-    return str(step) if tensor.kind == "tmp" or step in (0, 1) else f"EVO_STRIDE({tensor.name}, {dim})"
 
 
 def guards_text(guards: Sequence[Guard], ctx: Context) -> str:
@@ -290,10 +257,6 @@ def _guard(guard: Guard, ctx: Context) -> str:
     return f"{text} >= 0" if guard.kind == "ge0" else f"evo::mod<int64_t>({text}, {guard.modulus}) == 0"
 
 
-def _is_mask(guard: Guard) -> bool:
-    return guard.kind == "ge0" and all(isinstance(atom, str) for _, atom in guard.arg.terms)
-
-
 def _masks(guards: Sequence[Guard], ctx: Context) -> str:
     """Lanes where all of `guards` hold: each changes by the lane axis' factor from one lane to the next."""
     texts = []
@@ -303,72 +266,59 @@ def _masks(guards: Sequence[Guard], ctx: Context) -> str:
     return " & ".join(texts)
 
 
-def _beside(load: Load, lane: str, tensors: Mapping[str, Tensor]) -> str | None:
-    """How far apart neighbours along `lane` lie, where it is linear although other parts of the address are not.
-
-    A row that is looked up (embedding, gather) has its elements side by side.
-    """
-    found = []
-    for dim, index in enumerate(load.index):
-        for factor, atom in index.terms:
-            if atom == lane:
-                step = _stride_text(tensors[load.tensor], dim)
-                found.append(step if factor == 1 else f"{factor} * {step}")
-            elif not isinstance(atom, str) and lane in axes_of(Affine(((factor, atom),))):
-                return None
-    return " + ".join(found) or None
-
-
-def _phase(load: Load, lane: str, tensors: Mapping[str, Tensor]) -> FloorDiv | None:
-    """The quotient by which neighbours along `lane` read consecutive elements, where it is whole.
-
-    A transposed convolution's read: element (at + c) / s where s divides it, nothing elsewhere.
-    """
-    found = [
-        (dim, factor, atom)
-        for dim, index in enumerate(load.index)
-        for factor, atom in index.terms
-        if lane in axes_of(Affine(((factor, atom),)))
-    ]
-    if len(found) != 1 or tensors[load.tensor].dtype != "f32" or load.other != 0:
-        return None
-    (dim, factor, atom), guards = found[0], [guard for guard in load.guards if lane in axes_of(guard.arg)]
-    whole = [guard for guard in guards if guard.kind == "divides"]
-    unit = factor == 1 and tensors[load.tensor].stride[dim] == 1
-    if not (isinstance(atom, FloorDiv) and unit and (1, lane) in atom.arg.terms and len(whole) == 1):
-        return None
-    shift = add(whole[0].arg, scale(atom.arg, -1))
-    if shift.terms or shift.const % atom.by or whole[0].modulus != atom.by:
-        return None
-    if not all(_is_mask(guard) for guard in guards if guard is not whole[0]):
-        return None
-    return atom if all(isinstance(a, str) for _, a in atom.arg.terms) else None
-
-
 def _quotients(load: Load, guards: Sequence[Guard], ctx: Context) -> Value:
-    """The elements of a `_phase`, where `guards`, those about the lane axis, hold."""
-    phase = _phase(load, ctx.lane, ctx.tensors)
-    assert phase is not None, "the lane axis is not linear in this address: `can_vectorise` says so"
-    index = tuple(Affine(tuple((c, a) for c, a in i.terms if a != phase), i.const) for i in load.index)
+    """The elements of a `phase`, where `guards`, those about the lane axis, hold."""
+    atom = phase(load, ctx.lane, ctx.tensors)
+    assert atom is not None, "the lane axis is not linear in this address: `can_vectorise` says so"
+    index = tuple(Affine(tuple((c, a) for c, a in i.terms if a != atom), i.const) for i in load.index)
     where = _address(replace(load, index=index), ctx)
     place = ctx.pointers[load.tensor] if where == "0" else f"{ctx.pointers[load.tensor]} + {where}"
     held = _masks([guard for guard in guards if guard.kind == "ge0"], ctx) or "evo::take({evo::lanes})"
-    first = affine_text(phase.arg, ctx)
-    return Value(f"evo::load_quotients({place}, {first}, {phase.by}, n, {held})", True, "f32")
+    first = affine_text(atom.arg, ctx)
+    return Value(f"evo::load_quotients({place}, {first}, {atom.by}, n, {held})", True, "f32")
 
 
-def _difference(op: Op) -> Affine | None:
-    """The first minus the second of two positions that are compared; None where that is not linear."""
-    sides = []
-    for arg in op.args:
-        if isinstance(arg, Position):
-            sides.append(arg.index)
-        elif isinstance(arg, Const) and isinstance(arg.value, int):
-            sides.append(const(arg.value))
-    if op.name not in _COMPARISONS or len(sides) != 2 or all(isinstance(arg, Const) for arg in op.args):
-        return None
-    gap = add(sides[0], scale(sides[1], -1))
-    return gap if all(isinstance(atom, str) for _, atom in gap.terms) else None
+def _looked_up(load: Load, lanes: str, ctx: Context) -> Value:
+    """The elements at places that differ by whole numbers read for every lane."""
+    tensor, found, rest = ctx.tensors[load.tensor], [], []
+    for dim, index in enumerate(load.index):
+        moving = [(factor, atom) for factor, atom in index.terms if moves(ctx.lane, factor, atom)]
+        rest.append(Affine(tuple(term for term in index.terms if term not in moving), index.const))
+        for factor, atom in moving:
+            step = stride_text(tensor, dim)
+            assert isinstance(atom, Indirect) or atom == ctx.lane, "`can_vectorise` says so"
+            value = atom.value if isinstance(atom, Indirect) else Position(Affine(((1, atom),)), "i64")
+            text = _wrapped(_whole(value, ctx))
+            if step != "0":
+                by = " * ".join(part for part in (str(factor), step) if part != "1")
+                found.append(f"int32_t({by}) * {text}" if by else text)
+    where = _address(replace(load, index=tuple(rest)), ctx)
+    place = ctx.pointers[load.tensor] if where == "0" else f"{ctx.pointers[load.tensor]} + {where}"
+    return Value(f"evo::lookup({place}, {' + '.join(found) or 'evo::ivec{}'}, {lanes})", True, computed(tensor.dtype))
+
+
+def _whole(expr: Expr, ctx: Context) -> Value:
+    """Whole numbers of 32 bits per lane; one where all lanes have the same."""
+    if isinstance(expr, Const) and not expr.sizes:
+        return Value(f"int32_t({int(expr.value)})", False, "i32")
+    if ctx.lane not in axes_of(expr):
+        value = print_expr(expr, ctx)
+        return value if value.dtype == "i32" else Value(f"evo::to_i32({value.text})", False, "i32")
+    if isinstance(expr, Position):
+        factor = next(c for c, atom in expr.index.terms if atom == ctx.lane)
+        return Value(f"evo::places({affine_text(expr.index, ctx)}, {factor})", True, "i32")
+    if isinstance(expr, Cast):
+        return _whole(expr.arg, ctx)
+    if isinstance(expr, Where):
+        then, other = (_as_vector(_whole(part, ctx)) for part in (expr.then, expr.other))
+        return Value(f"evo::select({print_expr(expr.condition, ctx).text}, {then}, {other})", True, "i32")
+    if isinstance(expr, Op):
+        left, right = (_whole(arg, ctx) for arg in expr.args)
+        if expr.name in ("max", "min"):
+            return Value(f"evo::{expr.name}({_as_vector(left)}, {_as_vector(right)})", True, "i32")
+        return Value(f"{_wrapped(left)} {_INFIX[expr.name]} {_wrapped(right)}", True, "i32", False)
+    value = print_expr(expr, ctx)
+    return value if value.dtype == "i32" else Value(f"evo::to_i32({value.text})", True, "i32")
 
 
 def _compared(name: str, gap: Affine, ctx: Context) -> str:
@@ -408,11 +358,19 @@ def _operation(op: Op, ctx: Context) -> Value:
         if short and (computed(op.dtype) in ("f32", "f64") or short in ("square", "cube")):
             value = print_expr(op.args[0], ctx)
             return Value(f"evo::{short}({value.text})", value.vector, computed(op.dtype))
-    if ctx.vector and ctx.lane in axes_of(op) and (gap := _difference(op)) is not None:
+    if ctx.vector and ctx.lane in axes_of(op) and (gap := difference(op)) is not None:
         return Value(_compared(op.name, gap, ctx), True, "bool", False)
+    if (
+        ctx.vector
+        and ctx.lane in axes_of(op)
+        and ctx.node is not None
+        and can_compare(op, ctx.lane, ctx.node, ctx.tensors)
+    ):
+        left, right = (_whole(arg, ctx) for arg in op.args)
+        return Value(f"{_wrapped(left)} {_INFIX[op.name]} {_wrapped(right)}", True, "bool", False)
     args = [print_expr(arg, ctx) for arg in op.args]
     vector = any(arg.vector for arg in args)
-    dtype = "bool" if op.name in (*_COMPARISONS, "isnan", "isinf") else computed(op.dtype)
+    dtype = "bool" if op.name in (*COMPARISONS, "isnan", "isinf") else computed(op.dtype)
     if op.name == "div" and dtype == "f32" and args[1].text in ctx.reciprocals:
         return Value(f"{_wrapped(args[0])} * {ctx.reciprocals[args[1].text]}", vector, dtype, False)
     if op.name in _INFIX:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
-from evoforge.lowering.cpp_expr import Value, can_vectorise, computed
+from evoforge.lowering.cpp_expr import Value
 from evoforge.lowering.cpp_names import Group, collapse, order_axes
 from evoforge.lowering.domain import Access, Node, Size
 from evoforge.lowering.index import names as axes_of
 from evoforge.lowering.ir import FloorDiv, Guard, Indirect, Mod, Position, nodes
+from evoforge.lowering.lanes import can_vectorise, computed, is_plain, is_whole
 from evoforge.lowering.nests import Nest, Pass
 from evoforge.lowering.simplify import dtype_of
 
@@ -203,14 +204,15 @@ class Layout:
                 *(one.heads if self.nest.columns else ()),
                 *(one.row_maps if self.nest.columns else ()),
             ):
-                if not can_vectorise(node.body, lane, node, tensors):
+                stored = any(o in [t for t, _ in one.stores] for o in node.outputs)
+                whole = node.kind == "map" and not stored and self._is_whole(node, lane)
+                if not whole and not can_vectorise(node.body, lane, node, tensors):
                     return False
                 if node.kind == "reduce" and not self._vector_reduce(node, lane):
                     return False
-                if node.kind == "map" and lane in node.axes:
+                if node.kind == "map" and lane in node.axes and not whole:
                     if any(tensors[o].dtype not in ("f32", "f16", "bf16", "bool") for o in node.outputs if o):
                         return False
-                    stored = any(o in [t for t, _ in one.stores] for o in node.outputs)
                     if stored and node.write.step(lane) != 1:
                         return False
             for tensor, how in one.stores:
@@ -231,6 +233,11 @@ class Layout:
             return self.lane_group[-1] if self.lane_group else ""
         loops = self.inner_loops(one)
         return loops[-1].group[-1] if loops else ""
+
+    def _is_whole(self, node: Node, lane: str) -> bool:
+        """Whether a stage makes whole numbers that are right in 32 bits whatever they are used for."""
+        body, tensors = node.body, self.domain.tensors
+        return lane in axes_of(body) and is_whole(body, lane, node, tensors) and is_plain(body, lane, node, tensors)
 
     def _vector_reduce(self, node: Node, lane: str) -> bool:
         if computed(dtype_of(node.body, self.domain.tensors)) != "f32":

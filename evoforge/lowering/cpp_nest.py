@@ -5,11 +5,12 @@ from __future__ import annotations
 from evoforge.lowering.cpp_body import in_brackets
 from evoforge.lowering.cpp_chunks import print_chunks
 from evoforge.lowering.cpp_columns import print_columns
-from evoforge.lowering.cpp_expr import CTYPES, computed
+from evoforge.lowering.cpp_expr import CTYPES
 from evoforge.lowering.cpp_matrix import print_matrix
 from evoforge.lowering.cpp_scan import print_scan
 from evoforge.lowering.cpp_sweep import SweepPrinter, powers
 from evoforge.lowering.cpp_tiles import print_tiles
+from evoforge.lowering.lanes import computed
 
 __all__ = ["NestPrinter"]
 

@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from evoforge.lowering.cpp_body import in_brackets
-from evoforge.lowering.cpp_expr import Context, Value, can_vectorise, print_expr
+from evoforge.lowering.cpp_expr import Context, Value, print_expr
 from evoforge.lowering.cpp_layout import Loop
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.index import names as axes_of
 from evoforge.lowering.ir import Expr, loads
+from evoforge.lowering.lanes import can_vectorise
 from evoforge.lowering.stages import CHEAP, operations
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evoforge.lowering.cpp_expr import CTYPES, computed, print_expr
+from evoforge.lowering.cpp_expr import CTYPES, print_expr
 from evoforge.lowering.cpp_layout import Loop
+from evoforge.lowering.lanes import computed
 from evoforge.lowering.simplify import dtype_of
 
 if TYPE_CHECKING:

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from evoforge.lowering.cpp_body import Body, ctype_of, in_brackets, short_name
-from evoforge.lowering.cpp_expr import CTYPES, Context, Value, computed, print_expr
+from evoforge.lowering.cpp_expr import CTYPES, Context, Value, print_expr
 from evoforge.lowering.cpp_layout import Loop
 from evoforge.lowering.cpp_prefetch import prefetches
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.ir import loads
+from evoforge.lowering.lanes import computed
 from evoforge.lowering.nests import Pass
 
 __all__ = ["SweepPrinter", "powers"]

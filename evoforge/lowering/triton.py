@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evoforge.errors import UnsupportedError
-from evoforge.lowering.cpp_expr import computed
 from evoforge.lowering.cpp_names import order_axes
 from evoforge.lowering.domain import Access, Domain, Node
 from evoforge.lowering.index import names as axes_of
@@ -31,6 +30,7 @@ from evoforge.lowering.ir import (
     Position,
     Where,
 )
+from evoforge.lowering.lanes import computed
 from evoforge.lowering.nests import Nest, Pass, Plan
 from evoforge.lowering.stages import dtype_of
 

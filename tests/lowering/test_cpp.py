@@ -80,6 +80,19 @@ def put_where(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def looked_up(x: torch.Tensor, half: torch.Tensor, at: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """By 32 and 64 bits, from the end, in two dimensions, from halves, and where a mask holds."""
+    row = torch.where(other[:, None] > 3, x[3][at], 0.5)
+    return x[1][at] * 2, x[at, other[:, None]], (row + half[at.clamp(-2, 7)]).sum(-1), x[:, at[0]].exp()
+
+
+def compared(x: torch.Tensor, long: torch.Tensor, short: torch.Tensor, byte: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Whole numbers with one another, beyond 32 bits too."""
+    y = torch.where((long != -100) & (byte >= 200), x, -x)
+    z = torch.where((short.long() < 7) | (torch.arange(x.shape[1]) > long), x, 1.0)
+    return y, z.sum(-1), torch.where(short == short.flip(1), x, short.float())
+
+
 def adam(w: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
     m, v = 0.9 * m + 0.1 * g, 0.99 * v.abs() + 0.01 * g * g
     return w - 0.1 * m / (v.sqrt() + 1e-3), m, v
@@ -119,6 +132,28 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         [rand(*[2] * 8)],
     ),
     "interleaved": (Module(lambda x, y: torch.cat((x + 1, y * 2), -1).exp() * 2), [rand(5, 6), rand(5, 31)]),
+    "looked_up": (
+        Module(looked_up),
+        [rand(9, 11), rand(8, dtype=torch.bfloat16), torch.arange(5 * 37, dtype=torch.int32).view(5, 37) % 18 - 9,
+         torch.arange(5) - 1],
+    ),
+    "looked_up_evenly": (
+        Module(looked_up),
+        [rand(9, 11), rand(8, dtype=torch.float16), torch.arange(256).view(4, 64) % 18 - 9, torch.arange(4)],
+    ),
+    "compared": (
+        Module(compared),
+        [
+            rand(4, 37),
+            (torch.arange(4 * 37).view(4, 37) % 5 - 2) * (1 << 33) // 7 - 100,
+            (torch.arange(4 * 37, dtype=torch.int32).view(4, 37) % 3 - 1) * (2**31 - 1),
+            (torch.arange(4 * 37) * 7 % 256).to(torch.uint8).view(4, 37),
+        ],
+    ),
+    "compared_beyond_32_bits": (
+        Module(lambda x, y: torch.where(x.long() < y, 1.0, -1.0)),
+        [torch.full((4, 37), 2**31 - 1, dtype=torch.int32), torch.arange(4 * 37).view(4, 37) % 5 - 2 + (1 << 31)],
+    ),
     "unpacked": (
         Module(lambda x, w: x @ (torch.stack((w & 15, w >> 4), -1).flatten(1).to(x.dtype) - 8).t()),
         [rand(3, 20), torch.arange(110, dtype=torch.uint8).view(11, 10)],
@@ -416,7 +451,7 @@ def test_what_a_row_or_a_column_keeps_has_its_own_precision(tmp_path: Path) -> N
 
     def segments(values: torch.Tensor, at: torch.Tensor, lengths: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Truth values that one pass writes one by one, as its gathers are, and the next reads as vectors."""
-        return torch.where(torch.arange(17) < lengths[:, None], values * x[at], 0.0).sum(-1)
+        return torch.where(torch.arange(17) < lengths[:, None], values * x[at // 2], 0.0).sum(-1)
 
     cases: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {"segments": (Module(segments), gathered)}
     for dim in (0, 1):
@@ -483,6 +518,19 @@ def test_what_only_depends_on_positions_is_computed_in_vectors() -> None:
 def test_rows_that_are_looked_up_are_read_as_vectors() -> None:
     source = plain("bags")
     assert "evo::load(cst0 + " in source and "one_by_one" not in source
+
+
+def test_whole_numbers_are_looked_up_and_compared_in_vectors() -> None:
+    for case in ("looked_up", "compared"):
+        assert "one_by_one" not in plain(case)
+    assert "evo::lookup(in0" in plain("looked_up")
+    assert "one_by_one" in plain("compared_beyond_32_bits"), "two long numbers need all of their bits"
+
+
+def test_divisions_by_one_number_for_a_row_may_be_products() -> None:
+    space = space_of(captured("bytes_to_planes"))
+    assert "* (1.f / 255.0f)" in space.render({"math": "reciprocal"}) and "/ 255.0f" in space.render({})
+    assert "math" not in space_of(captured("chain")).genes(), "nothing to decide"
 
 
 def test_lanes_lie_along_the_axis_that_fills_them() -> None:
