@@ -437,6 +437,8 @@ EVO_INLINE int64_t part(int64_t left, bool whole) {
 
 template <class T>
 EVO_INLINE void prefetch(const T* p) { __builtin_prefetch((const void*)p, 0, 3); }
+template <class T>
+EVO_INLINE void prefetch_to_write(const T* p) { __builtin_prefetch((const void*)p, 1, 3); }
 
 // In the body of a loop: keeps the compiler from vectorising it.
 EVO_INLINE void one_by_one() { __asm__ volatile(""); }

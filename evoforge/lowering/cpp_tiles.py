@@ -197,12 +197,29 @@ class Tiles(Packing):
         self.tile_at(packs_narrow, packs_wide)
 
     def stand(self, packs_narrow: bool) -> None:
-        """Where a block of rows is; the memory of the next one's is fetched, if that is wanted and not packed."""
+        """Where a block of rows is. Where that is wanted, memory is fetched: the next block's, if it is read as it
+        is, and what this one writes."""
         p = self.p
         p.w(f"const int64_t {self.block.var} = evo::min(tile, {self.last} - TILE_ROWS);")
-        if p.schedule.prefetch == "none" or packs_narrow or self.cut or len(self.inner) != 1 or p.chained:
+        if p.schedule.prefetch == "none" or p.chained:
             return
-        row, (fast,) = self.block.group[-1], self.inner[0].group[-1:]
+        read = [] if packs_narrow or self.cut or len(self.inner) != 1 else self.next_read()
+        for line, texts in ((self.line_of_sum, read), (self.line_of_panel, self.written())):
+            if texts:
+                with p.loops(["for (int64_t r = 0; r < TILE_ROWS; ++r)", line()]):
+                    for text in texts:
+                        p.w(text)
+
+    def line_of_sum(self) -> str:
+        inner = self.inner[0]
+        return f"for (int64_t {inner.var} = 0; {inner.var} < {self.p.end(inner)}; {inner.var} += {_LINE})"
+
+    def line_of_panel(self) -> str:
+        stop = f"evo::min(col + {WIDTH[1:-1]}, {self.p.end(self.lane)})"
+        return f"for (int64_t at = col; at < {stop}; at += {_LINE})"
+
+    def next_read(self) -> list[str]:
+        p, row, (fast,) = self.p, self.block.group[-1], self.inner[0].group[-1:]
         accesses = self.read_for_vectors(self.narrows, fast) or ()
         ctx = self.context([*self.outer, self.of_block(), *self.inner], False)
         lines = []
@@ -211,12 +228,19 @@ class Tiles(Packing):
                 step = in_brackets(p.names.text(dict(access.terms or ())[row]) or "1")
                 where = f"{ctx.pointers[access.tensor]} + {ctx.offset(access)} + TILE_ROWS * {step}"
                 lines.append(f"evo::prefetch({where});")
-        if lines:
-            inner = self.inner[0]
-            line = f"for (int64_t {inner.var} = 0; {inner.var} < {p.end(inner)}; {inner.var} += {_LINE})"
-            with p.loops(["for (int64_t r = 0; r < TILE_ROWS; ++r)", line]):
-                for text in lines:
-                    p.w(text)
+        return lines
+
+    def written(self) -> list[str]:
+        """A line that is not there is read before it is written, unless it is streamed."""
+        p, ctx = self.p, self.context([*self.outer, self.of_block(), self.lane], True)
+        if self.joined or self.packed == "whole":
+            return []
+        stores = [(t, p.written(t)) for t in self.one.row_stores if not p.streams(t)]
+        return [
+            f"evo::prefetch_to_write({p.pointer(tensor)} + {ctx.offset(access)});"
+            for tensor, access in stores
+            if access.step(self.lane.group[-1]) == 1
+        ]
 
     def tile_at(self, packs_narrow: bool, packs_wide: bool) -> None:
         p = self.p
