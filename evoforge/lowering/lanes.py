@@ -32,6 +32,7 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _FLOATS = ("f32", "f16", "bf16")
 _SMALL_INTS = ("i8", "u8", "i16", "i32")
 INTS = (*_SMALL_INTS, "i64")
+_BITWISE = ("and", "or", "xor", "shr")
 _MOST = 2**31 - 1
 
 
@@ -65,7 +66,9 @@ def can_vectorise(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tenso
             return computed(expr.dtype) == "f32" and all(isinstance(atom, str) for _, atom in expr.arg.index.terms)
         if isinstance(expr.arg, Load) and tensors[expr.arg.tensor].dtype in _SMALL_INTS:
             plain = node.accesses[expr.arg].terms is not None and not expr.arg.guards
-            return plain and computed(expr.dtype) == "f32" and tensors[expr.arg.tensor].kind != "tmp"
+            return plain and computed(expr.dtype) == "f32"
+        if computed(expr.dtype) == "f32" and _dtype(expr.arg, tensors) in _SMALL_INTS:
+            return is_whole(expr.arg, lane, node, tensors) and is_plain(expr.arg, lane, node, tensors)
         kinds = [expr.dtype, _dtype(expr.arg, tensors)]
         return all(k in (*_FLOATS, "bool") for k in kinds) and can_vectorise(expr.arg, lane, node, tensors)
     if isinstance(expr, Where):
@@ -165,7 +168,7 @@ def is_whole(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -
         return expr.dtype in ("i32", "i64") and is_whole(expr.arg, lane, node, tensors)
     if isinstance(expr, Op):
         parts = all(is_whole(arg, lane, node, tensors) for arg in expr.args)
-        return expr.name in ("add", "sub", "mul", "max", "min") and parts
+        return expr.name in ("add", "sub", "mul", "max", "min", *_BITWISE) and parts
     if isinstance(expr, Where):
         parts = is_whole(expr.then, lane, node, tensors) and is_whole(expr.other, lane, node, tensors)
         return parts and can_vectorise(expr.condition, lane, node, tensors)
@@ -173,12 +176,14 @@ def is_whole(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -
 
 
 def is_plain(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether whole numbers are as they were read, brought to 32 bits by saturation, or some of them are chosen."""
+    """Whether whole numbers are as they were read, brought to 32 bits by saturation, or some of them or of their
+    bits are chosen."""
     if lane not in axes_of(expr):
         return True
     if isinstance(expr, Op | Where):
         parts = expr.args if isinstance(expr, Op) else (expr.then, expr.other)
-        chosen = isinstance(expr, Where) or expr.name in ("max", "min")
+        exact = _BITWISE if expr.dtype in _SMALL_INTS else ()
+        chosen = isinstance(expr, Where) or expr.name in ("max", "min", *exact)
         return chosen and all(is_plain(part, lane, node, tensors) for part in parts)
     return is_whole(expr, lane, node, tensors) and isinstance(_uncast(expr), Load | Position)
 

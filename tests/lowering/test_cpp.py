@@ -158,6 +158,13 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         Module(lambda x, w: x @ (torch.stack((w & 15, w >> 4), -1).flatten(1).to(x.dtype) - 8).t()),
         [rand(3, 20), torch.arange(110, dtype=torch.uint8).view(11, 10)],
     ),
+    "halves_of_bytes": (
+        Module(lambda w, s: (((w & 15).float() - 8) * s + ((w >> 4) | 1).float()).sum(-1)),
+        [torch.arange(111, dtype=torch.uint8).view(3, 37) + 120, rand(37)],
+    ),
+    "signed_bits": (
+        Module(lambda w: (w >> 3).float() + (w & 6).float()), [torch.arange(74).view(2, 37).to(torch.int8) - 40]
+    ),
     "int8_linear": (
         Module(lambda x, w, s: (x @ w.to(x.dtype).t()) * s),
         [rand(5, 24), (torch.arange(21 * 24) % 251 - 125).to(torch.int8).view(21, 24), rand(21)],
@@ -521,7 +528,7 @@ def test_rows_that_are_looked_up_are_read_as_vectors() -> None:
 
 
 def test_whole_numbers_are_looked_up_and_compared_in_vectors() -> None:
-    for case in ("looked_up", "compared"):
+    for case in ("looked_up", "compared", "halves_of_bytes", "signed_bits"):
         assert "one_by_one" not in plain(case)
     assert "evo::lookup(in0" in plain("looked_up")
     assert "one_by_one" in plain("compared_beyond_32_bits"), "two long numbers need all of their bits"
