@@ -28,7 +28,7 @@ class Body(Layout):
     """Statements of a nest."""
 
     def w(self, text: str) -> None:
-        self.kernel.body.append("    " * self.depth + text if text else "")
+        self.kernel.body.append("    " * self.depth + self.kernel.named(text) if text else "")
 
     @contextmanager
     def braces(self, head: str, tail: str = "}") -> Iterator[None]:

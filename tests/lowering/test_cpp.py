@@ -612,6 +612,23 @@ def test_tiles_in_tiles_are_right_where_the_inner_one_is_larger(tmp_path: Path) 
         check(k, model, inputs, call(library, k, model, inputs))
 
 
+def test_what_one_nest_requires_of_tiles_holds_beside_others(tmp_path: Path) -> None:
+    """Short rows of integers, one by one, beside long ones in several vectors a step: no tile is right for both."""
+    model = Module(lambda k, x: (k.sum(-1), x.sum(-1)))
+    kernels = []
+    for short in (20, 50):
+        inputs = [torch.arange(3 * short).view(3, short), rand(3, 500)]
+        graph = capture_graph(model, inputs)
+        for genome in ({"tile": "1"}, {"tile": "1", "unroll": "many"}):
+            source = space_of(graph).render(genome)
+            points = list(ParameterSpace.parse(source).points())
+            kernels += [Compiled(str(short), str(genome), source, p, graph) for p in points[::3]]
+    library = build(kernels, tmp_path, "native")
+    for k in kernels:
+        inputs = [torch.arange(3 * int(k.case)).view(3, int(k.case)), rand(3, 500)]
+        check(k, model, inputs, call(library, k, model, inputs))
+
+
 def test_the_number_of_threads_does_not_change_a_bit(tmp_path: Path) -> None:
     kernels = [k for case in ("mse_loss", "column_mean") for k in schedules(case, 2, 16)]
     library = build(kernels, tmp_path, "native")
