@@ -188,6 +188,7 @@ def _finish(printer: SweepPrinter, one: Pass, lane: Loop) -> None:
             printer.let(node, ctx)
         for tensor in one.row_stores:
             _store(printer, tensor, ctx)
+    printer.heads += [node for node in one.row_maps if not set(node.outputs) & set(one.row_stores)]
     printer.known.clear()
     printer.known.update(outside)
 

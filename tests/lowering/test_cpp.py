@@ -127,6 +127,7 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         Module(lambda x, w, s: (x @ w.to(x.dtype).t()) * s),
         [rand(5, 24), (torch.arange(21 * 24) % 251 - 125).to(torch.int8).view(21, 24), rand(21)],
     ),
+    "centred_columns": (Module(lambda x: ((m := x.mean(0)).exp(), x - m)), [rand(50, 37)]),
     "logsumexp_column": (Module(lambda x: x.logsumexp(1).relu()), [rand(3, 5, 4, 7)]),
     "of_one": (Module(lambda x: x.logsumexp(1, keepdim=True).sum(1) * 2), [rand(5, 37)]),
     "linear": (nn.Sequential(nn.Linear(61, 37), nn.GELU()), [rand(19, 61)]),
