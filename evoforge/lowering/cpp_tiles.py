@@ -323,7 +323,7 @@ class Tiles(Packing):
                 p.known_results(product.node, [values[product.node.name]], "f32", True)
             ctx = self.context([*self.outer, self.of_block(), self.lane], True)
             ctx.known = p.known
-            for node in self.one.row_maps:
+            for node in (*self.needed(node.body for node in self.one.row_maps), *self.one.row_maps):
                 p.let(node, ctx)
             for tensor in self.one.row_stores:
                 self.store(tensor, ctx)

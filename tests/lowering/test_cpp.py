@@ -135,6 +135,10 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "matmul_tt": (Module(lambda a, b: (a.t() @ b.t()).triu()), [rand(23, 37), rand(37, 23)]),
     "bmm": (Module(lambda a, b: torch.relu(a).bmm(b) - a.amax(-1, keepdim=True)), [rand(3, 9, 17), rand(3, 17, 21)]),
     "long_sum": (Module(lambda a, b: a @ b), [rand(5, 1100), rand(1100, 19)]),
+    "scaled_before_and_after": (
+        Module(lambda x, w, s, t: (x * s.sigmoid()[:, None]) @ (w * t.sigmoid()) * s.sigmoid()[:, None] * t.sigmoid()),
+        [rand(19, 23), rand(23, 37), rand(19), rand(37)],
+    ),
     "two_products": (Module(lambda x, a, b: fn.silu(x @ a) * (x @ b)), [rand(9, 30), rand(30, 35), rand(30, 35)]),
     "conv": (nn.Sequential(nn.Conv2d(5, 9, 3, padding=1), nn.ReLU()), [rand(2, 5, 7, 18)]),
     "causal_bias": (Module(causal_bias, rand(3)), [rand(3, 21, 21)]),
