@@ -207,7 +207,7 @@ class Layout:
                     return False
                 if node.kind == "reduce" and not self._vector_reduce(node, lane):
                     return False
-                if node.kind == "map" and lane in node.axes:
+                if node.kind in ("map", "scan") and lane in node.axes:
                     if any(tensors[o].dtype not in ("f32", "f16", "bf16", "bool") for o in node.outputs if o):
                         return False
                     stored = any(o in [t for t, _ in one.stores] for o in node.outputs)

@@ -181,6 +181,7 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "parts_of_rows": (Module(clamped_and_normalised), [rand(17, 59)]),
     "cumsum": (Module(lambda x: (x.cumsum(-1) * 2, x.flip(0).cumsum(0).flip(0))), [rand(5, 300)]),
     "cumsum_long": (Module(lambda x: torch.softmax(x, 0).cumsum(0)), [rand(700, 19)]),
+    "cumsum_of_columns": (Module(lambda x: x.t().cumsum(1).contiguous()), [rand(19, 300)]),
     "logcumsumexp": (Module(lambda x: (x.logcumsumexp(0), (40 * x).logcumsumexp(1))), [rand(700, 19)]),
     "distances": (
         Module(lambda x, y: (torch.cdist(x, y, p=1.0), torch.cdist(x, y, p=3.0))),
