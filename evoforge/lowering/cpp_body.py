@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from evoforge.lowering.cpp_expr import CTYPES, Context, Value, computed, print_expr
@@ -14,7 +14,7 @@ from evoforge.lowering.ir import Load, Op, loads, nodes
 from evoforge.lowering.nests import Pass
 from evoforge.lowering.simplify import dtype_of
 
-__all__ = ["FIELDS", "Body", "ctype_of", "in_brackets", "short_name"]
+__all__ = ["FIELDS", "Body", "ctype_of", "in_brackets", "needed", "reads_of", "short_name"]
 
 _ACCUMULATORS = {
     "sum": "total", "prod": "product", "max": "maximum", "min": "minimum", "argmax": "argmax", "argmin": "argmin",
@@ -209,6 +209,21 @@ class Body(Layout):
                 self.known[out] = Value(text, vector, "i64" if at else dtype)
 
     # sweeps
+
+
+def needed(tensors: Iterable[str], maps: Sequence[Node]) -> list[Node]:
+    """Those of `maps` that have to run where `tensors` are wanted, in order."""
+    wanted = set(tensors)
+    found: list[Node] = []
+    for node in reversed(maps):
+        if wanted & set(node.outputs) and node not in found:
+            found.insert(0, node)
+            wanted |= {access.tensor for access in node.reads()}
+    return found
+
+
+def reads_of(readers: Iterable[Node]) -> set[str]:
+    return {access.tensor for node in readers for access in node.reads()}
 
 
 def in_brackets(text: str) -> str:

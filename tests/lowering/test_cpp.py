@@ -105,6 +105,11 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "loss_of_rows": (Module(lambda x, y: fn.cross_entropy(x, y)), [rand(5, 37), torch.tensor([0, 3, 36, 7, 7])]),
     "integers": (Module(lambda x: (x * 2 + 1).sum(-1)), [torch.arange(74).view(2, 37)]),
     "double": (Module(lambda x: x.softmax(-1)), [rand(4, 37, dtype=torch.float64)]),
+    "argmax_of_one": (Module(lambda x: x.argmax(0)), [rand(1, 37)]),
+    "scaled_sums": (
+        Module(lambda x, t: (x * (t.sigmoid() * 2 + 1)[:, None]).sum(1) * (t.sigmoid() * 2 + 1)),
+        [rand(19, 70), rand(19)],
+    ),
     "product": (Module(lambda x: x.prod(-1)), [1 + rand(4, 37) / 8]),
     "bytes_to_planes": (
         Module(lambda x: x.permute(0, 3, 1, 2).contiguous().float() / 255 - 0.5),
