@@ -89,7 +89,7 @@ class SweepPrinter(Body):
         if lane is not None:
             bounds = (start, top) if start and len(inner) == 1 else ("0", "")
             heads += self.lane_heads(lane, ctx.vector, *bounds)
-        if not self.rows and heads and not start:
+        if not self.rows and heads and not start and not one.reduces:
             self.pragma(1)
         unrolled = self.unroll_heads(ctx.vector) if lane is not None else []
         if lane is not None and unrolled:

@@ -649,6 +649,19 @@ def test_the_number_of_threads_does_not_change_a_bit(tmp_path: Path) -> None:
         assert all(torch.equal(a, b) for a, b in zip(one, four, strict=True)), k.label
 
 
+def test_what_is_printed_for_one_thread_is_right_with_more(tmp_path: Path) -> None:
+    model, inputs = Module(lambda x: (x.exp().sum(), x * 2)), [rand(300, 1000)]
+    graph = capture_graph(model, inputs)
+    space = ScheduleSpace([graph], l1_bytes=48 << 10, l2_bytes=1 << 20, vector_bytes=64, threads=1)
+    kernels = []
+    for genome in ({}, {"unroll": "many"}, {"tile": "1", "vector": "scalar"}):
+        source = space.render(genome)
+        kernels.append(Compiled("sum", str(genome), source, ParameterSpace.parse(source).defaults(), graph))
+    library = build(kernels, tmp_path, "native")
+    for k in kernels:
+        check(k, model, inputs, call(library, k, model, inputs, 4))
+
+
 def test_tiny_results_are_flushed_while_a_kernel_runs_and_no_longer(tmp_path: Path) -> None:
     """Only where there is an exponential is there a choice: other results rarely come near."""
     model, rows = nn.Softmax(-1), torch.zeros(64, 640)
