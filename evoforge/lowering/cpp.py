@@ -6,8 +6,11 @@ same graph. Ragged ends are masked (`evo::part`), so that any parameter is right
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import count
 from typing import Any
 
 from evoforge.core import Parameter, ParameterSpace
@@ -21,29 +24,21 @@ from evoforge.lowering.nests import Plan
 from evoforge.lowering.schedule import Schedule
 from evoforge.paths import data_dir
 
-__all__ = ["Declared", "Kernel", "print_kernel"]
-
-
-@dataclass(frozen=True)
-class Declared:
-    """A parameter of the rendered source."""
-
-    name: str
-    default: int
-    choices: tuple[int, ...]
+__all__ = ["Kernel", "print_kernel"]
 
 
 @dataclass
 class Kernel:
-    """What nests add to while they are printed."""
+    """What nests add to while they are printed. `own`: parameter → what it is called in the nest that is printed."""
 
     domain: Domain
     plan: Plan
     schedule: Schedule
     names: Names
     matrix_parts: int = 0
-    parameters: dict[str, Declared] = field(default_factory=dict)
+    parameters: dict[str, Parameter] = field(default_factory=dict)
     requires: list[str] = field(default_factory=list)
+    own: dict[str, str] = field(default_factory=dict)
     pieces: list[dict[str, str]] = field(default_factory=list)
     declarations: list[str] = field(default_factory=list)
     body: list[str] = field(default_factory=list)
@@ -51,20 +46,41 @@ class Kernel:
     flags: dict[str, str] = field(default_factory=dict)
 
     def parameter(self, name: str, choices: tuple[int, ...], default: int) -> str:
-        """Declares a parameter once; a second nest narrows the choices to the common ones."""
-        known = self.parameters.get(name)
-        if known is not None:
-            common = tuple(c for c in known.choices if c in choices) or known.choices
-            choices, default = common, known.default if known.default in common else common[0]
-        self.parameters[name] = Declared(name, default, choices)
-        return name
+        """Declares a parameter that no other one is tied to by requirements; what it is called."""
+        self.tied([Parameter(name, default, choices)])
+        return self.own[name]
 
-    def require(self, text: str) -> None:
-        if text not in self.requires:
-            self.requires.append(text)
+    def tied(self, wanted: Sequence[Parameter], requires: Sequence[str] = ()) -> None:
+        """Declares parameters and what is required of them.
+
+        A second nest narrows the choices to the common ones; where there are none, or none that meet all
+        requirements, it has parameters of its own.
+        """
+        for number in count(1):
+            self.own |= {one.name: one.name if number == 1 else f"{one.name}_{number}" for one in wanted}
+            found = {self.own[one.name]: self._common(self.own[one.name], one) for one in wanted}
+            texts = list(dict.fromkeys([*self.requires, *map(self.named, requires)]))
+            parameters = self.parameters | {name: one for name, one in found.items() if one is not None}
+            if None not in found.values() and _tied(parameters, texts, found.keys()).nearest() is not None:
+                self.parameters, self.requires = parameters, texts
+                return
+
+    def _common(self, name: str, wanted: Parameter) -> Parameter | None:
+        known = self.parameters.get(name)
+        if known is None:
+            return replace(wanted, name=name)
+        common = tuple(c for c in known.choices if c in wanted.choices)
+        default = known.default if known.default in common else common[0] if common else 0
+        return Parameter(name, default, common) if common else None
+
+    def named(self, text: str) -> str:
+        """A text with parameters by the names that they have in this nest."""
+        other = {name: own for name, own in self.own.items() if own != name}
+        return re.sub(rf"\b({'|'.join(other)})\b", lambda found: other[found[0]], text) if other else text
 
     def flag(self, name: str, condition: str) -> str:
         """A boolean constant of the kernel."""
+        condition = self.named(condition)
         if condition not in self.flags:
             count = sum(known.rstrip("0123456789") == name for known in self.flags.values())
             self.flags[condition] = name if not count else f"{name}{count + 1}"
@@ -72,7 +88,7 @@ class Kernel:
 
     def piece(self, name: str, ctype: str, count: str, what: str) -> str:
         """A part of the workspace."""
-        self.pieces.append({"name": name, "type": ctype, "count": count, "what": what})
+        self.pieces.append({"name": name, "type": ctype, "count": self.named(count), "what": what})
         return name
 
 
@@ -110,18 +126,22 @@ def print_kernel(
 
 def _settle(kernel: Kernel) -> None:
     """Moves defaults as little as possible, until they meet the kernel's own requirements."""
-    declared = [
-        declaration
-        for name, declaration in kernel.parameters.items()
-        if any(name in text.split() for text in kernel.requires)
-    ]
-    parameters = tuple(Parameter(one.name, one.default, one.choices) for one in declared)
-    values = ParameterSpace(parameters, tuple(kernel.requires)).nearest()
-    if values is None:
-        kernel.requires.clear()
-        return
-    for declaration in declared:
-        kernel.parameters[declaration.name] = replace(declaration, default=values[declaration.name])
+    values = _tied(kernel.parameters, kernel.requires, {name for text in kernel.requires for name in text.split()})
+    for name, value in (values.nearest() or {}).items():
+        kernel.parameters[name] = replace(kernel.parameters[name], default=value)
+
+
+def _tied(parameters: Mapping[str, Parameter], requires: Sequence[str], names: Set[str]) -> ParameterSpace:
+    """`names` and the parameters that requirements tie to them."""
+    words = [(text, parameters.keys() & text.split()) for text in requires]
+    found, before = parameters.keys() & names, set[str]()
+    while found != before:
+        before = found
+        found = found.union(*(own for _, own in words if own & found))
+    return ParameterSpace(
+        tuple(one for name, one in parameters.items() if name in found),
+        tuple(text for text, own in words if own & found),
+    )
 
 
 def _pointers(kernel: Kernel) -> None:
@@ -168,8 +188,6 @@ def _declarations(kernel: Kernel) -> list[str]:
 
 
 def _mentions(text: str, word: str) -> bool:
-    import re
-
     return re.search(rf"\b{word}\b", text) is not None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from evoforge.lowering.cpp_expr import CTYPES, Context, Value, print_expr
@@ -15,7 +15,7 @@ from evoforge.lowering.lanes import computed
 from evoforge.lowering.nests import Pass
 from evoforge.lowering.simplify import dtype_of
 
-__all__ = ["FIELDS", "Body", "ctype_of", "in_brackets", "short_name"]
+__all__ = ["FIELDS", "Body", "ctype_of", "in_brackets", "needed", "reads_of", "short_name"]
 
 _ACCUMULATORS = {
     "sum": "total", "prod": "product", "max": "maximum", "min": "minimum", "argmax": "argmax", "argmin": "argmin",
@@ -29,7 +29,7 @@ class Body(Layout):
     """Statements of a nest."""
 
     def w(self, text: str) -> None:
-        self.kernel.body.append("    " * self.depth + text if text else "")
+        self.kernel.body.append("    " * self.depth + self.kernel.named(text) if text else "")
 
     @contextmanager
     def braces(self, head: str, tail: str = "}") -> Iterator[None]:
@@ -223,6 +223,21 @@ class Body(Layout):
                 self.known[out] = Value(text, vector, "i64" if at else dtype)
 
     # sweeps
+
+
+def needed(tensors: Iterable[str], maps: Sequence[Node]) -> list[Node]:
+    """Those of `maps` that have to run where `tensors` are wanted, in order."""
+    wanted = set(tensors)
+    found: list[Node] = []
+    for node in reversed(maps):
+        if wanted & set(node.outputs) and node not in found:
+            found.insert(0, node)
+            wanted |= {access.tensor for access in node.reads()}
+    return found
+
+
+def reads_of(readers: Iterable[Node]) -> set[str]:
+    return {access.tensor for node in readers for access in node.reads()}
 
 
 def in_brackets(text: str) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from evoforge.lowering.cpp_body import needed, reads_of
+
 if TYPE_CHECKING:
     from evoforge.lowering.cpp_sweep import SweepPrinter
 
@@ -66,18 +68,11 @@ def print_chunks(printer: SweepPrinter) -> None:
             for node in one.reduces:
                 place = f"{flat}{count} + k" if flat else "k"
                 printer.w(f"{accumulators[node.name]}_whole.merge({parts[node.name]}[{place}]);")
-        for node in one.heads:
-            if node not in late and _wanted(printer, node):
-                printer.let(node, printer.context(printer.rows, False, one))
+        for node in needed(reads_of(one.row_maps), one.heads):
+            printer.let(node, outer)
         for node in one.reduces:
             printer.result(node, "", f"{accumulators[node.name]}_whole")
         printer.after(one)
-
-
-def _wanted(printer: SweepPrinter, node: object) -> bool:
-    one = printer.nest.passes[0]
-    tensors = {access.tensor for other in one.row_maps for access in other.reads()}
-    return bool(tensors & set(getattr(node, "outputs", ())))
 
 
 def _whole_rows(printer: SweepPrinter, rows: list[str]) -> None:

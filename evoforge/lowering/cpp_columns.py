@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from evoforge.lowering.cpp_body import FIELDS, in_brackets
+from evoforge.lowering.cpp_body import FIELDS, in_brackets, needed, reads_of
 from evoforge.lowering.cpp_expr import CTYPES, Context, Value
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.lanes import computed
@@ -25,7 +25,7 @@ def print_columns(printer: SweepPrinter) -> None:
     lane = printer.lane_loop(printer.lane_group)
     rows = printer.row_heads(printer.rows)
     columns = printer.lane_heads(lane, vector)
-    if nest.chunked:
+    if nest.chunked and printer.inner_loops(nest.passes[0]):
         _chunked(printer, lane, rows, columns)
         return
     printer.pragma(len(rows) + 1)
@@ -41,10 +41,7 @@ def print_columns(printer: SweepPrinter) -> None:
 
 def _chunked(printer: SweepPrinter, lane: Loop, rows: list[str], columns: list[str]) -> None:
     one = printer.nest.passes[0]
-    inner = printer.inner_loops(one)
-    if not inner:
-        inner = []
-    loop = inner[0]
+    loop = printer.inner_loops(one)[0]
     choices = tuple(c for c in (16, 64, 256, 1024, 4096) if c < loop.extent) or (16,)
     printer.kernel.parameter("CHUNK_ROWS", choices, choices[len(choices) // 2])
     count = f"(({loop.size} + CHUNK_ROWS - 1) / CHUNK_ROWS)"
@@ -168,13 +165,7 @@ def _pass(printer: SweepPrinter, one: Pass, number: int, lane: Loop, start: str,
 
 def _needed(printer: SweepPrinter, readers: Sequence[Node]) -> list[Node]:
     """Maps over rows that a pass, or what follows it, wants: they are vectors, so all compute their own."""
-    wanted = {access.tensor for node in readers for access in node.reads()}
-    found: list[Node] = []
-    for node in reversed(printer.heads):
-        if wanted & set(node.outputs) and node not in found:
-            found.insert(0, node)
-            wanted |= {access.tensor for access in node.reads()}
-    return found
+    return needed(reads_of(readers), printer.heads)
 
 
 def _finish(printer: SweepPrinter, one: Pass, lane: Loop) -> None:
@@ -189,6 +180,7 @@ def _finish(printer: SweepPrinter, one: Pass, lane: Loop) -> None:
             printer.let(node, ctx)
         for tensor in one.row_stores:
             _store(printer, tensor, ctx)
+    printer.heads += [node for node in one.row_maps if not set(node.outputs) & set(one.row_stores)]
     printer.known.clear()
     printer.known.update(outside)
 

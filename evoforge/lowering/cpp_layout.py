@@ -210,7 +210,7 @@ class Layout:
                     return False
                 if node.kind == "reduce" and not self._vector_reduce(node, lane):
                     return False
-                if node.kind == "map" and lane in node.axes and not whole:
+                if node.kind in ("map", "scan") and lane in node.axes and not whole:
                     if any(tensors[o].dtype not in ("f32", "f16", "bf16", "bool") for o in node.outputs if o):
                         return False
                     if stored and node.write.step(lane) != 1:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
+from evoforge.core import Parameter
 from evoforge.lowering.cpp_layout import Loop
 from evoforge.lowering.cpp_packing import WIDTH
 from evoforge.lowering.cpp_tiles import BANDS, Tiles
@@ -64,9 +65,8 @@ class _Matrix(Tiles):
         column = 2 * lanes * self.length * sum(self.parts[expr] for expr in self.wides)
         fitting = [c for c in vectors if c <= 8 and c * column <= _PANEL_BYTES]
         best = max(fitting, default=vectors[0])
-        kernel.parameter("TILE_ROWS", rows, rows[min(1, len(rows) - 1)])
-        kernel.parameter("TILE_VECTORS", vectors, best)
-        kernel.require(f"TILE_ROWS * TILE_VECTORS <= {_BLOCK}")
+        tile = [Parameter("TILE_ROWS", rows[min(1, len(rows) - 1)], rows), Parameter("TILE_VECTORS", best, vectors)]
+        kernel.tied(tile, [f"TILE_ROWS * TILE_VECTORS <= {_BLOCK}"])
         self.bands(-(-across // best))
 
     def _parts(self, expr: Expr) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from evoforge.lowering.cpp_body import in_brackets
+from evoforge.lowering.cpp_body import in_brackets, needed
 from evoforge.lowering.cpp_expr import Context, Value, print_expr
 from evoforge.lowering.cpp_layout import Loop
 from evoforge.lowering.domain import Access, Node
@@ -93,13 +93,8 @@ class Packing:
 
     def needed(self, exprs: Iterable[Expr]) -> list[Node]:
         """The maps that `exprs` read, in order."""
-        wanted = {load.tensor for expr in exprs for load in loads(expr)}
-        found: list[Node] = []
-        for node in reversed([*self.one.heads, *self.one.maps]):
-            if wanted & set(node.outputs):
-                found.insert(0, node)
-                wanted |= {access.tensor for access in node.reads()}
-        return found
+        tensors = (load.tensor for expr in exprs for load in loads(expr))
+        return needed(tensors, [*self.one.heads, *self.one.maps])
 
     def reduction_heads(self, start: str = "0", end: str = "", last_step: str = "") -> list[str]:
         """The loops over the reduction: the first one from `start` to `end`, the last one in steps of `last_step`."""

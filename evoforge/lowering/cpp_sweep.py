@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
+from evoforge.core import Parameter
 from evoforge.lowering.cpp_body import Body, ctype_of, in_brackets, short_name
 from evoforge.lowering.cpp_expr import CTYPES, Context, Value, print_expr
 from evoforge.lowering.cpp_layout import Loop
@@ -17,8 +19,8 @@ from evoforge.lowering.nests import Pass
 
 __all__ = ["SweepPrinter", "powers"]
 
-_TILE_NAMES = {1: ("tile",), 2: ("panel", "tile"), 3: ("block", "panel", "tile")}
-_TILE_PARAMETERS = {1: ("TILE",), 2: ("TILE2", "TILE"), 3: ("TILE3", "TILE2", "TILE")}
+_TILE_NAMES = {0: (), 1: ("tile",), 2: ("panel", "tile"), 3: ("block", "panel", "tile")}
+_TILE_PARAMETERS = {0: (), 1: ("TILE",), 2: ("TILE2", "TILE"), 3: ("TILE3", "TILE2", "TILE")}
 
 
 class SweepPrinter(Body):
@@ -29,31 +31,34 @@ class SweepPrinter(Body):
         step = "UNROLL * evo::lanes" if vector and self.schedule.unroll else "evo::lanes" if vector else "1"
         heads, end = [], top or self.end(lane)
         inside = start != "0"
-        room = min(lane.extent, max(self.kernel.parameters["CHUNK"].choices)) if inside else lane.extent
+        room = (
+            min(lane.extent, max(self.kernel.parameters[self.kernel.own["CHUNK"]].choices)) if inside else lane.extent
+        )
         levels = min(self.schedule.tile, tile_levels(room, self.lanes, vector, self.schedule.unroll))
         if vector and self.schedule.unroll:
             self.unroll_parameter()
-        for level, (name, parameter) in enumerate(
-            zip(_TILE_NAMES.get(levels, ()), _TILE_PARAMETERS.get(levels, ()), strict=True)
+        for name, parameter in zip(
+            _TILE_NAMES[levels], self._tile_parameters(levels, room, vector, inside), strict=True
         ):
-            self._tile_parameter(parameter, levels - level, levels, room, vector)
             heads.append(f"for (int64_t {name} = {start}; {name} < {end}; {name} += {parameter})")
-            if inside and not level:
-                self.kernel.require(f"CHUNK > {parameter}")
             start, end = name, f"evo::min({name} + {parameter}, {end})"
         advance = f"++{lane.var}" if step == "1" else f"{lane.var} += {step}"
         heads.append(f"for (int64_t {lane.var} = {start}; {lane.var} < {end}; {advance})")
         return heads
 
-    def _tile_parameter(self, name: str, level: int, levels: int, extent: int, vector: bool) -> None:
+    def _tile_parameters(self, levels: int, extent: int, vector: bool, inside: bool) -> list[str]:
+        """The sizes of tiles, the largest first: whole steps each; `inside` a chunk smaller than it."""
+        names = _TILE_PARAMETERS[levels]
         smallest = 2 * self.lanes if vector else 4
         choices = tuple(c for c in powers(smallest, 1 << 20) if c < extent)
-        spread = [choices[round((k + 1) * len(choices) / (levels + 1) - 0.5)] for k in range(levels)]
-        self.kernel.parameter(name, choices, spread[level - 1])
-        if name == "TILE" and vector and self.schedule.unroll:
-            self.kernel.require(f"TILE >= {2 * self.lanes} * UNROLL")
-        if name != "TILE":
-            self.kernel.require(f"{name} > {'TILE' if name == 'TILE2' else 'TILE2'}")
+        spread = [choices[round((k + 1) * len(choices) / (levels + 1) - 0.5)] for k in reversed(range(levels))]
+        requires = [f"{larger} > {smaller}" for larger, smaller in pairwise(names)]
+        if levels and vector and self.schedule.unroll:
+            requires.append(f"TILE >= {2 * self.lanes} * UNROLL")
+        if levels and inside:
+            requires.insert(1, f"CHUNK > {names[0]}")
+        self.kernel.tied([Parameter(*one, choices) for one in zip(names, spread, strict=True)], requires)
+        return [self.kernel.own[name] for name in names]
 
     def whole(self, lane: Loop) -> str:
         if lane.group[-1] in self.ends:
@@ -85,7 +90,7 @@ class SweepPrinter(Body):
         if lane is not None:
             bounds = (start, top) if start and len(inner) == 1 else ("0", "")
             heads += self.lane_heads(lane, ctx.vector, *bounds)
-        if not self.rows and heads and not start:
+        if not self.rows and heads and not start and not one.reduces:
             self.pragma(1)
         unrolled = self.unroll_heads(ctx.vector) if lane is not None else []
         if lane is not None and unrolled:

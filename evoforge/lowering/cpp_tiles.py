@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING
 
+from evoforge.core import Parameter
 from evoforge.lowering.cpp_body import in_brackets
 from evoforge.lowering.cpp_expr import Context, guards_text
 from evoforge.lowering.cpp_packing import WIDTH, Packing
@@ -125,7 +126,7 @@ class Tiles(Packing):
         # Every accumulator, the wide operands of a step and one narrow value have registers.
         fitting = [(r, v) for r in rows for v in vectors if r * v * products + v * wides < registers]
         if self.p.chained:
-            fitting = [(r, v) for r, v in fitting if r <= kernel.parameters["CHAIN_ROWS"].default]
+            fitting = [(r, v) for r, v in fitting if r <= kernel.parameters[kernel.own["CHAIN_ROWS"]].default]
 
         def worth(shape: tuple[int, int]) -> float:
             """Products per operand that is loaded; those of a ragged last panel or block do not count."""
@@ -134,21 +135,24 @@ class Tiles(Packing):
             return r * v / (r + v) * used * self.block.extent / (-(-self.block.extent // r) * r)
 
         best = max(fitting, key=lambda shape: (worth(shape), -abs(shape[0] - 8)), default=(1, 1))
-        kernel.parameter("TILE_ROWS", rows, best[0])
-        kernel.parameter("TILE_VECTORS", vectors, best[1])
         accumulators = "TILE_ROWS * TILE_VECTORS" + (f" * {products}" if products > 1 else "")
-        kernel.require(f"{accumulators} + TILE_VECTORS{f' * {wides}' if wides > 1 else ''} < {registers}")
+        requires = (
+            [f"{accumulators} + TILE_VECTORS{f' * {wides}' if wides > 1 else ''} < {registers}"] if fitting else []
+        )
         if best[0] * best[1] > 1:  # with few of them every sum waits for the one before
-            kernel.require(f"TILE_ROWS * TILE_VECTORS >= {(best[0] * best[1] + 1) // 2}")
+            requires.append(f"TILE_ROWS * TILE_VECTORS >= {(best[0] * best[1] + 1) // 2}")
+        if self.p.chained:
+            requires.append("TILE_ROWS <= CHAIN_ROWS")
+        kernel.tied([Parameter("TILE_ROWS", best[0], rows), Parameter("TILE_VECTORS", best[1], vectors)], requires)
         if self.cut:
             first = self.inner[0].extent if self.packed != "both" else self.length
             # Pieces of one length: a short one at the end costs as many calls as a long one.
             pieces = sorted({-(-self.length // c) for c in (256, 512, 1024, 2048) if c < self.length}, reverse=True)
             choices = tuple(dict.fromkeys(-(-first // count) for count in pieces))
-            kernel.parameter("DEPTH", choices, choices[min(1, len(choices) - 1)])
-        if self.p.chained:
-            kernel.require("TILE_ROWS <= CHAIN_ROWS")
-        elif self.packed not in ("block", "whole"):
+            known = kernel.parameters.get("DEPTH")
+            if known is None or set(known.choices) & set(choices):  # else the other nest's will do: any depth is right
+                kernel.parameter("DEPTH", choices, choices[min(1, len(choices) - 1)])
+        if not self.p.chained and self.packed not in ("block", "whole"):
             self.bands(-(-vectors_in_all // best[1]))
 
     def bands(self, panels: int) -> None:
@@ -343,7 +347,7 @@ class Tiles(Packing):
                 p.known_results(product.node, [values[product.node.name]], "f32", True)
             ctx = self.context([*self.outer, self.of_block(), self.lane], True)
             ctx.known = p.known
-            for node in self.one.row_maps:
+            for node in (*self.needed(node.body for node in self.one.row_maps), *self.one.row_maps):
                 p.let(node, ctx)
             for tensor in self.one.row_stores:
                 self.store(tensor, ctx)

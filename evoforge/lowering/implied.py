@@ -27,7 +27,7 @@ _BYTES = {"float": 4, "double": 8, "bool": 1, "evo::bf16": 2} | {
     f"{u}int{n}_t": n // 8 for n in (8, 16, 32, 64) for u in ("", "u")
 }
 _TYPE = re.compile(r"evo::(\w+)<(.+)>$")
-_TILE = re.compile(r" *evo::vec (\w+_tile)\[TILE_ROWS\]\[TILE_VECTORS\] = {}")  # sums of pieces: on the stack
+_TILE = re.compile(r" *evo::vec (\w+_tile)\[(TILE_ROWS\w*)\]\[(TILE_VECTORS\w*)\] = {}")  # sums of pieces: on the stack
 _REGISTER_FILE = 512
 _TENSOR_SHARE = 0.2
 _REREAD = 1.1
@@ -66,10 +66,11 @@ def _walked(kernel: Kernel, params: Params, machine: Machine, signature: Signatu
         itemsize = _itemsize(piece["type"], machine.lanes)
         count = scope.number(piece["count"]) or 0
         places[piece["name"]] = Place(piece["name"], itemsize, int(count) * itemsize, True)
-    tile = params.get("TILE_ROWS", 0) * params.get("TILE_VECTORS", 0) * 4 * machine.lanes
     for line in kernel.body:
         if found := _TILE.match(line):
-            places[found.group(1)] = Place(found.group(1), 4 * machine.lanes, tile, True)
+            name, rows, vectors = found.groups()
+            nbytes = params[rows] * params[vectors] * 4 * machine.lanes
+            places[name] = Place(name, 4 * machine.lanes, nbytes, True)
     lets = [*kernel.names.definitions(), *(f"{name} = {condition}" for condition, name in kernel.flags.items())]
     return walk(kernel.body, scope, places, lets)
 

@@ -18,7 +18,7 @@ _LOOP = re.compile(r"for \(int64_t (\w+) = (.+); \w+ (?:<|>=) (.+); (.+)\)(?: \{
 _LET = re.compile(r"(const int64_t|(?:const )?(?:float|double|u?int\d+_t|evo::bf16)\*) (\w+) = (.+);$")
 _CALL = re.compile(r"evo::(load|load_quotients|gather|store|stream|prefetch)\((\w+)\b(?: \+ )?")
 _SUBSCRIPT = re.compile(r"(?<![\w:])(\w+)\[")
-_TILE = re.compile(r"(?:^evo::vec )?\b(\w+_tile)\[(?:r|TILE_ROWS)\]\[(?:u|TILE_VECTORS)\](?: = )?")
+_TILE = re.compile(r"(?:^evo::vec )?\b(\w+_tile)\[(?:r|TILE_ROWS\w*)\]\[(?:u|TILE_VECTORS\w*)\](?: = )?")
 _VECTOR = re.compile(r"evo::(?!min\b|max\b)\w+\(|^(?:const )?evo::vec\b")
 _GATHERED = re.compile(r"evo::(transpose|put_\w+)\((\w+)(?: \+ )?(.*), \[&\]\(int64_t i, int64_t n\) \{$")
 _PACKED = re.compile(r"evo::(put_step|put_right)\((\w+), ")

@@ -118,6 +118,11 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "loss_of_rows": (Module(lambda x, y: fn.cross_entropy(x, y)), [rand(5, 37), torch.tensor([0, 3, 36, 7, 7])]),
     "integers": (Module(lambda x: (x * 2 + 1).sum(-1)), [torch.arange(74).view(2, 37)]),
     "double": (Module(lambda x: x.softmax(-1)), [rand(4, 37, dtype=torch.float64)]),
+    "argmax_of_one": (Module(lambda x: x.argmax(0)), [rand(1, 37)]),
+    "scaled_sums": (
+        Module(lambda x, t: (x * (t.sigmoid() * 2 + 1)[:, None]).sum(1) * (t.sigmoid() * 2 + 1)),
+        [rand(19, 70), rand(19)],
+    ),
     "product": (Module(lambda x: x.prod(-1)), [1 + rand(4, 37) / 8]),
     "bytes_to_planes": (
         Module(lambda x: x.permute(0, 3, 1, 2).contiguous().float() / 255 - 0.5),
@@ -169,6 +174,7 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         Module(lambda x, w, s: (x @ w.to(x.dtype).t()) * s),
         [rand(5, 24), (torch.arange(21 * 24) % 251 - 125).to(torch.int8).view(21, 24), rand(21)],
     ),
+    "centred_columns": (Module(lambda x: ((m := x.mean(0)).exp(), x - m)), [rand(50, 37)]),
     "logsumexp_column": (Module(lambda x: x.logsumexp(1).relu()), [rand(3, 5, 4, 7)]),
     "of_one": (Module(lambda x: x.logsumexp(1, keepdim=True).sum(1) * 2), [rand(5, 37)]),
     "linear": (nn.Sequential(nn.Linear(61, 37), nn.GELU()), [rand(19, 61)]),
@@ -176,6 +182,10 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "matmul_tt": (Module(lambda a, b: (a.t() @ b.t()).triu()), [rand(23, 37), rand(37, 23)]),
     "bmm": (Module(lambda a, b: torch.relu(a).bmm(b) - a.amax(-1, keepdim=True)), [rand(3, 9, 17), rand(3, 17, 21)]),
     "long_sum": (Module(lambda a, b: a @ b), [rand(5, 1100), rand(1100, 19)]),
+    "scaled_before_and_after": (
+        Module(lambda x, w, s, t: (x * s.sigmoid()[:, None]) @ (w * t.sigmoid()) * s.sigmoid()[:, None] * t.sigmoid()),
+        [rand(19, 23), rand(23, 37), rand(19), rand(37)],
+    ),
     "two_products": (Module(lambda x, a, b: fn.silu(x @ a) * (x @ b)), [rand(9, 30), rand(30, 35), rand(30, 35)]),
     "conv": (nn.Sequential(nn.Conv2d(5, 9, 3, padding=1), nn.ReLU()), [rand(2, 5, 7, 18)]),
     "causal_bias": (Module(causal_bias, rand(3)), [rand(3, 21, 21)]),
@@ -218,6 +228,7 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "parts_of_rows": (Module(clamped_and_normalised), [rand(17, 59)]),
     "cumsum": (Module(lambda x: (x.cumsum(-1) * 2, x.flip(0).cumsum(0).flip(0))), [rand(5, 300)]),
     "cumsum_long": (Module(lambda x: torch.softmax(x, 0).cumsum(0)), [rand(700, 19)]),
+    "cumsum_of_columns": (Module(lambda x: x.t().cumsum(1).contiguous()), [rand(19, 300)]),
     "logcumsumexp": (Module(lambda x: (x.logcumsumexp(0), (40 * x).logcumsumexp(1))), [rand(700, 19)]),
     "distances": (
         Module(lambda x, y: (torch.cdist(x, y, p=1.0), torch.cdist(x, y, p=3.0))),
@@ -667,6 +678,23 @@ def test_tiles_in_tiles_are_right_where_the_inner_one_is_larger(tmp_path: Path) 
         check(k, model, inputs, call(library, k, model, inputs))
 
 
+def test_what_one_nest_requires_of_tiles_holds_beside_others(tmp_path: Path) -> None:
+    """Short rows of integers, one by one, beside long ones in several vectors a step: no tile is right for both."""
+    model = Module(lambda k, x: (k.sum(-1), x.sum(-1)))
+    kernels = []
+    for short in (20, 50):
+        inputs = [torch.arange(3 * short).view(3, short), rand(3, 500)]
+        graph = capture_graph(model, inputs)
+        for genome in ({"tile": "1"}, {"tile": "1", "unroll": "many"}):
+            source = space_of(graph).render(genome)
+            points = list(ParameterSpace.parse(source).points())
+            kernels += [Compiled(str(short), str(genome), source, p, graph) for p in points[::3]]
+    library = build(kernels, tmp_path, "native")
+    for k in kernels:
+        inputs = [torch.arange(3 * int(k.case)).view(3, int(k.case)), rand(3, 500)]
+        check(k, model, inputs, call(library, k, model, inputs))
+
+
 def test_the_number_of_threads_does_not_change_a_bit(tmp_path: Path) -> None:
     kernels = [k for case in ("mse_loss", "column_mean") for k in schedules(case, 2, 16)]
     library = build(kernels, tmp_path, "native")
@@ -674,6 +702,19 @@ def test_the_number_of_threads_does_not_change_a_bit(tmp_path: Path) -> None:
         model, inputs = CASES[k.case]
         one, four = (call(library, k, model, inputs, threads) for threads in (1, 4))
         assert all(torch.equal(a, b) for a, b in zip(one, four, strict=True)), k.label
+
+
+def test_what_is_printed_for_one_thread_is_right_with_more(tmp_path: Path) -> None:
+    model, inputs = Module(lambda x: (x.exp().sum(), x * 2)), [rand(300, 1000)]
+    graph = capture_graph(model, inputs)
+    space = ScheduleSpace([graph], l1_bytes=48 << 10, l2_bytes=1 << 20, vector_bytes=64, threads=1)
+    kernels = []
+    for genome in ({}, {"unroll": "many"}, {"tile": "1", "vector": "scalar"}):
+        source = space.render(genome)
+        kernels.append(Compiled("sum", str(genome), source, ParameterSpace.parse(source).defaults(), graph))
+    library = build(kernels, tmp_path, "native")
+    for k in kernels:
+        check(k, model, inputs, call(library, k, model, inputs, 4))
 
 
 def test_tiny_results_are_flushed_while_a_kernel_runs_and_no_longer(tmp_path: Path) -> None:

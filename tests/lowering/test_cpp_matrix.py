@@ -40,6 +40,8 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "conv_transposed": (nn.ConvTranspose2d(4, 18, 3, stride=2, padding=1), [rand(2, 4, 5, 9)]),
     "conv_transposed_densely": (nn.ConvTranspose2d(3, 16, 3), [rand(2, 3, 7, 9)]),
     "long_sum": (Module(lambda a, b: a @ b), [rand(17, 3000), rand(3000, 20)]),
+    "beside_a_few_rows": (Module(lambda x, y, w: (x @ w, y @ w)), [rand(40, 33), rand(10, 33), rand(33, 20)]),
+    "behind_a_few_rows": (Module(lambda x, y, w: (x @ w, y @ w)), [rand(10, 33), rand(40, 33), rand(33, 20)]),
 }
 
 
