@@ -151,9 +151,9 @@ EVO_INLINE ivec widened(several<uint8_t>::type v) { return (ivec)_mm256_cvtepu8_
 EVO_INLINE ivec widened(several<int8_t>::type v) { return (ivec)_mm256_cvtepi8_epi32(_mm_cvtsi64_si128((int64_t)v)); }
 EVO_INLINE ivec widened(several<int16_t>::type v) { return (ivec)_mm256_cvtepi16_epi32((__m128i)v); }
 EVO_INLINE auto narrowed(ivec v) {
-    const __m128i low = _mm256_castsi256_si128((__m256i)v), high = _mm256_extracti128_si256((__m256i)v, 1);
-    const __m128i both = _mm_packs_epi32(low, high);
-    return (several<uint8_t>::type)_mm_cvtsi128_si64(_mm_packs_epi16(both, both));
+    const ivec low = v & 255;  // packing saturates
+    const __m128i both = _mm_packus_epi32(_mm256_castsi256_si128((__m256i)low), _mm256_extracti128_si256((__m256i)low, 1));
+    return (several<uint8_t>::type)_mm_cvtsi128_si64(_mm_packus_epi16(both, both));
 }
 #else
 template <class V>
@@ -283,6 +283,27 @@ EVO_INLINE ivec gather_i32(const T* p, int64_t stride, first n) {
 }
 template <class T>
 EVO_INLINE ivec load_i32(const T* p, first n) { return gather_i32(p, 1, n); }
+EVO_INLINE void store(int32_t* p, ivec v, all_t) { __builtin_memcpy(p, &v, sizeof v); }
+EVO_INLINE void store(int16_t* p, ivec v, all_t) { detail::store_half(p, detail::narrow(v), all); }
+template <class T>
+EVO_INLINE void store_bytes(T* p, ivec v) {
+    const auto b = detail::narrowed(v);
+    __builtin_memcpy(p, &b, sizeof b);
+}
+EVO_INLINE void store(int8_t* p, ivec v, all_t) { store_bytes(p, v); }
+EVO_INLINE void store(uint8_t* p, ivec v, all_t) { store_bytes(p, v); }
+EVO_INLINE void store(int64_t* p, ivec v, all_t) {
+#ifdef EVO_AVX512
+    _mm512_storeu_si512(p, _mm512_cvtepi32_epi64(_mm512_castsi512_si256((__m512i)v)));
+    _mm512_storeu_si512(p + 8, _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64((__m512i)v, 1)));
+#else
+    for (int i = 0; i < lanes; ++i) p[i] = v[i];
+#endif
+}
+template <class T>
+EVO_INLINE void store(T* p, ivec v, first n) {
+    for (int64_t i = 0; i < n.n; ++i) p[i] = (T)v[i];
+}
 // Lane i reads p[at[i]].
 template <class T>
 EVO_INLINE vec lookup(const T* p, ivec at, first n) {
@@ -362,9 +383,11 @@ EVO_INLINE vec load(const float* p, int64_t n, ivec mask) {
 EVO_INLINE vec gather(const float* p, int64_t stride, int64_t n, ivec mask) {
 #ifdef EVO_AVX512
     __mmask16 m = _mm512_movepi32_mask((__m512i)mask) & detail::mask16(n);
+    if (EVO_NEAR(stride) && m == 0xffff) return detail::every(p, stride);
     return (vec)_mm512_mask_i32gather_ps(_mm512_setzero_ps(), m, (__m512i)(iota() * (int32_t)stride), p, 4);
 #elif defined(EVO_AVX2)
     __m256i m = (__m256i)(mask & take(first{n}));
+    if (EVO_NEAR(stride) && _mm256_movemask_ps((__m256)m) == 0xff) return detail::every(p, stride);
     return (vec)_mm256_mask_i32gather_ps(_mm256_setzero_ps(), p, (__m256i)(iota() * (int32_t)stride), (__m256)m, 4);
 #else
     vec v{};

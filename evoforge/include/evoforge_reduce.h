@@ -19,6 +19,10 @@ struct element<vec> {
     typedef ivec position;
     typedef ivec mask;
 };
+template <>
+struct element<ivec> {
+    typedef int32_t type;
+};
 template <class T>
 constexpr T highest() {
     if constexpr (T(0.5) != T(0)) return T(__builtin_inf());
@@ -43,7 +47,12 @@ constexpr T lowest() {
         EVO_MEMBER void push(V x, int64_t count) { push(fill(x, count, T(start))); }    \
         EVO_MEMBER void merge(const name& b) { push(b.value); }                         \
     };                                                                                  \
-    EVO_INLINE name<float> across(const name<vec>& a) { return {joining(a.value)}; }
+    EVO_INLINE name<float> across(const name<vec>& a) { return {joining(a.value)}; }      \
+    EVO_INLINE name<int64_t> across(const name<ivec>& a) {                                \
+        name<int64_t> r;                                                                \
+        for (int i = 0; i < lanes; ++i) r.push(a.value[i]);                             \
+        return r;                                                                       \
+    }
 EVO_SIMPLE(total, 0, value + x, sum)
 EVO_SIMPLE(product, 1, value* x, prod)
 EVO_SIMPLE(maximum, detail::lowest<T>(), max(value, x), max)

@@ -85,6 +85,8 @@ EVO_INLINE T select(bool m, T a, T b) { return m ? a : b; }
 // Lanes that do not take part become `other`.
 EVO_INLINE vec fill(vec v, all_t, float) { return v; }
 EVO_INLINE vec fill(vec v, first n, float other) { return select(take(n), v, broadcast(other)); }
+EVO_INLINE ivec fill(ivec v, first n, int32_t other) { return select(take(n), v, broadcast(other)); }
+EVO_INLINE ivec fill(ivec v, int64_t n, int32_t other) { return EVO_WHOLE(n) ? v : fill(v, first{n}, other); }
 EVO_INLINE vec fill(vec v, int64_t n, float other) { return EVO_WHOLE(n) ? v : fill(v, first{n}, other); }
 
 EVO_INLINE ivec isnan(vec x) { return x != x; }

@@ -11,7 +11,7 @@ from evoforge.lowering.cpp_names import Group
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.index import names as axes_of
 from evoforge.lowering.ir import Const, Expr, Load, Op, loads, nodes
-from evoforge.lowering.lanes import computed
+from evoforge.lowering.lanes import INTS, computed
 from evoforge.lowering.nests import Pass
 from evoforge.lowering.simplify import dtype_of
 
@@ -122,6 +122,8 @@ class Body(Layout):
         """A stage's value as a local variable."""
         ctx.node = node
         value = print_expr(node.body, ctx)
+        if value.vector and value.dtype in INTS and value.dtype != "i32":
+            value = Value(f"evo::to_i32({value.text})", True, "i32")
         name = self.names.of(node)
         self.w(f"const {ctype_of(value)} {name} = {value.text};")
         for out in node.outputs:
@@ -185,7 +187,8 @@ class Body(Layout):
     def accumulator(self, node: Node, vector: bool) -> str:
         """The C++ type that reduces a stage."""
         dtype = computed(dtype_of(node.body, self.domain.tensors))
-        element = "evo::vec" if vector else "int64_t" if dtype == "bool" else CTYPES[dtype]
+        lanes = "evo::vec" if dtype == "f32" else "evo::ivec"
+        element = lanes if vector else "int64_t" if dtype == "bool" else CTYPES[dtype]
         return f"evo::{_ACCUMULATORS[node.monoid or '']}<{element}>"
 
     def declare(self, one: Pass, vector: bool) -> dict[str, str]:
@@ -220,7 +223,7 @@ class Body(Layout):
         for position, (out, text) in enumerate(zip(node.outputs, texts, strict=True)):
             if out:
                 at = node.monoid in ("argmax", "argmin") and position == 1
-                self.known[out] = Value(text, vector, "i64" if at else dtype)
+                self.known[out] = Value(text, vector, ("i32" if vector else "i64") if at else dtype)
 
     # sweeps
 
@@ -238,6 +241,13 @@ def needed(tensors: Iterable[str], maps: Sequence[Node]) -> list[Node]:
 
 def reads_of(readers: Iterable[Node]) -> set[str]:
     return {access.tensor for node in readers for access in node.reads()}
+
+
+def in_lanes(value: Value) -> str:
+    """A value as a vector to be stored."""
+    if value.vector:
+        return value.text
+    return f"evo::broadcast({f'evo::to_i32({value.text})' if value.dtype in INTS else value.text})"
 
 
 def in_brackets(text: str) -> str:

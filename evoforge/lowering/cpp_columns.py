@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from evoforge.lowering.cpp_body import FIELDS, in_brackets, needed, reads_of
+from evoforge.lowering.cpp_body import FIELDS, in_brackets, in_lanes, needed, reads_of
 from evoforge.lowering.cpp_expr import CTYPES, Context, Value
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.lanes import computed
@@ -191,5 +191,5 @@ def _store(printer: SweepPrinter, tensor: str, ctx: Context) -> None:
         return
     value: Value = printer.known[tensor]
     access = printer.written(tensor)
-    text = value.text if value.vector else f"evo::broadcast({value.text})"
+    text = in_lanes(value)
     printer.put(tensor, f"{printer.pointer(tensor)} + {ctx.offset(access)}", text, access, ctx)

@@ -307,8 +307,12 @@ def _whole(expr: Expr, ctx: Context) -> Value:
     if isinstance(expr, Position):
         factor = next(c for c, atom in expr.index.terms if atom == ctx.lane)
         return Value(f"evo::places({affine_text(expr.index, ctx)}, {factor})", True, "i32")
-    if isinstance(expr, Cast):
+    if isinstance(expr, Cast) and dtype_of(expr.arg, ctx.tensors) in INTS:
         return _whole(expr.arg, ctx)
+    if isinstance(expr, Cast):
+        value = print_expr(expr.arg, ctx)
+        truth = value.dtype == "bool"
+        return Value(f"{_wrapped(value)} & 1" if truth else f"evo::to_i32({value.text})", True, "i32", not truth)
     if isinstance(expr, Where):
         then, other = (_as_vector(_whole(part, ctx)) for part in (expr.then, expr.other))
         return Value(f"evo::select({print_expr(expr.condition, ctx).text}, {then}, {other})", True, "i32")

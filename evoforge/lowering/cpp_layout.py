@@ -11,8 +11,8 @@ from evoforge.lowering.cpp_expr import Value
 from evoforge.lowering.cpp_names import Group, collapse, order_axes
 from evoforge.lowering.domain import Access, Node, Size
 from evoforge.lowering.index import names as axes_of
-from evoforge.lowering.ir import FloorDiv, Guard, Indirect, Mod, Position, nodes
-from evoforge.lowering.lanes import can_vectorise, computed, is_plain, is_whole
+from evoforge.lowering.ir import Cast, FloorDiv, Guard, Indirect, Mod, Position, nodes
+from evoforge.lowering.lanes import INTS, can_vectorise, computed, is_exact, is_plain, is_truth, is_whole
 from evoforge.lowering.nests import Nest, Pass
 from evoforge.lowering.simplify import dtype_of
 
@@ -205,21 +205,21 @@ class Layout:
                 *(one.row_maps if self.nest.columns else ()),
             ):
                 stored = any(o in [t for t, _ in one.stores] for o in node.outputs)
-                whole = node.kind == "map" and not stored and self._is_whole(node, lane)
+                whole = self._is_whole(node, lane, stored)
                 if not whole and not can_vectorise(node.body, lane, node, tensors):
                     return False
                 if node.kind == "reduce" and not self._vector_reduce(node, lane):
                     return False
-                if node.kind in ("map", "scan") and lane in node.axes and not whole:
-                    if any(tensors[o].dtype not in ("f32", "f16", "bf16", "bool") for o in node.outputs if o):
+                if node.kind in ("map", "scan") and lane in node.axes:
+                    real = all(tensors[o].dtype in ("f32", "f16", "bf16", "bool") for o in node.outputs if o)
+                    if not whole and not real:
                         return False
                     if stored and node.write.step(lane) != 1:
                         return False
             for tensor, how in one.stores:
                 if how == "row" and not self.nest.columns and self.in_row(tensor).step(lane) != 1:
                     return False
-            floats = all(tensors[t].dtype in ("f32", "f16", "bf16") for t in one.row_stores)
-            if self.nest.columns and not (floats and all(self.written(t).step(lane) == 1 for t in one.row_stores)):
+            if self.nest.columns and not all(self._stores_lanes(tensor, lane) for tensor in one.row_stores):
                 return False
         return True
 
@@ -234,12 +234,37 @@ class Layout:
         loops = self.inner_loops(one)
         return loops[-1].group[-1] if loops else ""
 
-    def _is_whole(self, node: Node, lane: str) -> bool:
-        """Whether a stage makes whole numbers that are right in 32 bits whatever they are used for."""
+    def _is_whole(self, node: Node, lane: str, stored: bool) -> bool:
+        """Whether a stage makes whole numbers that are right in 32 bits: exact, or for who reads them here."""
         body, tensors = node.body, self.domain.tensors
-        return lane in axes_of(body) and is_whole(body, lane, node, tensors) and is_plain(body, lane, node, tensors)
+        if self.counts(node, lane):
+            return True
+        if node.kind != "map" or lane not in axes_of(body) or not is_whole(body, lane, node, tensors):
+            return False
+        return is_exact(body, lane, node, tensors) or (not stored and is_plain(body, lane, node, tensors))
+
+    def _stores_lanes(self, tensor: str, lane: str) -> bool:
+        """Whether a vector of row values can be stored: reductions and what is exact."""
+        node, dtype = self.domain.producer(tensor), self.domain.tensors[tensor].dtype
+        assert node is not None
+        if self.written(tensor).step(lane) != 1:
+            return False
+        if dtype in ("f32", "f16", "bf16") or node.kind == "reduce":
+            return True
+        return dtype == "bool" or is_exact(node.body, lane, node, self.domain.tensors)
+
+    def counts(self, node: Node, lane: str) -> bool:
+        """Whether truth values are counted, or one or all of them are asked for."""
+        body, tensors = node.body, self.domain.tensors
+        if node.kind != "reduce":
+            return False
+        if isinstance(body, Cast) and node.monoid == "sum":
+            return dtype_of(body, tensors) in INTS and is_truth(body.arg, lane, node, tensors)
+        return node.monoid in ("max", "min") and is_truth(body, lane, node, tensors)
 
     def _vector_reduce(self, node: Node, lane: str) -> bool:
+        if self.counts(node, lane):
+            return True
         if computed(dtype_of(node.body, self.domain.tensors)) != "f32":
             return False
         if node.monoid in ("argmax", "argmin"):

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from evoforge.core import Parameter
-from evoforge.lowering.cpp_body import Body, ctype_of, in_brackets, short_name
+from evoforge.lowering.cpp_body import Body, ctype_of, in_brackets, in_lanes, short_name
 from evoforge.lowering.cpp_expr import CTYPES, Context, Value, print_expr
 from evoforge.lowering.cpp_layout import Loop
 from evoforge.lowering.cpp_prefetch import prefetches
@@ -173,7 +173,7 @@ class SweepPrinter(Body):
         where = ctx.offset(replace(access, tensor="@row") if how == "row" else access)
         place = pointer if where == "0" else f"{pointer} + {where}"
         if ctx.vector and (how == "row" or ctx.lane in access.axes):
-            text = value.text if value.vector else f"evo::broadcast({value.text})"
+            text = in_lanes(value)
             if how == "memory":
                 self.put(tensor, place, text, access, ctx)
             else:
@@ -217,8 +217,10 @@ class SweepPrinter(Body):
         ctx.node = node
         value = print_expr(node.body, ctx)
         text = value.text
-        if ctx.vector and not value.vector:
-            text = f"evo::broadcast({text})"
+        if ctx.vector and value.dtype == "bool":
+            text = f"{in_brackets(text)} & 1" if value.vector else f"evo::broadcast(int32_t({text}))"
+        elif ctx.vector:
+            text = in_lanes(value)
         elif not ctx.vector and value.dtype == "bool":
             text = f"int64_t({text})"
         arguments = [text]

@@ -79,7 +79,7 @@ def _itemsize(ctype: str, lanes: int) -> int:
     found = _TYPE.match(ctype)
     if found:
         return _FIELDS.get(found.group(1), 1) * _itemsize(found.group(2), lanes)
-    return 4 * lanes if ctype == "evo::vec" else _BYTES[ctype]
+    return 4 * lanes if ctype in ("evo::vec", "evo::ivec") else _BYTES[ctype]
 
 
 def _tiling(root: Walk, whole: Signature, machine: Machine) -> int:

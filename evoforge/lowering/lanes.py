@@ -24,8 +24,8 @@ from evoforge.lowering.ir import (
 )  # fmt: skip
 
 __all__ = [
-    "COMPARISONS", "INTS", "beside", "can_compare", "can_vectorise", "computed", "difference", "is_mask", "is_plain",
-    "is_whole", "moves", "phase", "stride_text",
+    "COMPARISONS", "INTS", "beside", "can_compare", "can_vectorise", "computed", "difference", "is_exact", "is_mask",
+    "is_plain", "is_truth", "is_whole", "moves", "phase", "stride_text",
 ]  # fmt: skip
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -164,6 +164,10 @@ def is_whole(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -
     if isinstance(expr, Load):
         plain = node.accesses[expr].terms is not None and not expr.guards
         return plain and tensors[expr.tensor].dtype in INTS
+    if isinstance(expr, Cast) and is_truth(expr.arg, lane, node, tensors):
+        return expr.dtype in INTS
+    if isinstance(expr, Cast) and _dtype(expr.arg, tensors) in _FLOATS:
+        return expr.dtype in _SMALL_INTS and can_vectorise(expr.arg, lane, node, tensors)
     if isinstance(expr, Cast):
         return expr.dtype in ("i32", "i64") and is_whole(expr.arg, lane, node, tensors)
     if isinstance(expr, Op):
@@ -175,17 +179,40 @@ def is_whole(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -
     return False
 
 
-def is_plain(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether whole numbers are as they were read, brought to 32 bits by saturation, or some of them or of their
-    bits are chosen."""
+def is_truth(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether `expr` is truth values that make a vector."""
+    return _dtype(expr, tensors) == "bool" and can_vectorise(expr, lane, node, tensors)
+
+
+def is_exact(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether whole numbers that make a vector need no more than 32 bits."""
+    if isinstance(expr, Position | Const):
+        return is_whole(expr, lane, node, tensors) and _is_inside(expr)
     if lane not in axes_of(expr):
+        return _dtype(expr, tensors) in _SMALL_INTS
+    if not is_whole(expr, lane, node, tensors):
+        return False
+    if isinstance(expr, Load):
+        return _dtype(expr, tensors) in _SMALL_INTS
+    if isinstance(expr, Cast):
+        made = _dtype(expr.arg, tensors) not in INTS
+        return made or is_exact(expr.arg, lane, node, tensors)
+    if isinstance(expr, Op) and not (expr.dtype == "i32" or expr.name in (*_BITWISE, "max", "min")):
+        return False  # 32 bits overflow as torch's do, no others
+    parts = expr.args if isinstance(expr, Op) else (expr.then, expr.other) if isinstance(expr, Where) else ()
+    return all(is_exact(part, lane, node, tensors) for part in parts)
+
+
+def is_plain(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether whole numbers are exact in 32 bits, or as they were read and brought there by saturation, or chosen
+    among such."""
+    if lane not in axes_of(expr) or is_exact(expr, lane, node, tensors):
         return True
     if isinstance(expr, Op | Where):
         parts = expr.args if isinstance(expr, Op) else (expr.then, expr.other)
-        exact = _BITWISE if expr.dtype in _SMALL_INTS else ()
-        chosen = isinstance(expr, Where) or expr.name in ("max", "min", *exact)
+        chosen = isinstance(expr, Where) or expr.name in ("max", "min")
         return chosen and all(is_plain(part, lane, node, tensors) for part in parts)
-    return is_whole(expr, lane, node, tensors) and isinstance(_uncast(expr), Load | Position)
+    return is_whole(expr, lane, node, tensors) and isinstance(_uncast(expr), Load)
 
 
 def can_compare(op: Op, lane: str, node: Node, tensors: Mapping[str, Tensor]) -> bool:
@@ -195,8 +222,9 @@ def can_compare(op: Op, lane: str, node: Node, tensors: Mapping[str, Tensor]) ->
     plain = all(is_plain(arg, lane, node, tensors) for arg in op.args)
     if not plain or not all(is_whole(arg, lane, node, tensors) for arg in op.args):
         return False
+    exact = [is_exact(_uncast(arg), lane, node, tensors) for arg in op.args]
     kinds = [_dtype(_uncast(arg), tensors) for arg in op.args]
-    return all(kind in _SMALL_INTS for kind in kinds) or any(
+    return all(exact) or any(
         kind in ("i8", "u8", "i16") or _is_inside(_uncast(arg)) for kind, arg in zip(kinds, op.args, strict=True)
     )
 

@@ -30,7 +30,7 @@ FLAGS = (
     "-fPIC", "-Wno-psabi",
 )  # fmt: skip
 TORCH = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64,
-         "i32": torch.int32, "u8": torch.uint8, "i8": torch.int8, "bool": torch.bool}  # fmt: skip
+         "i32": torch.int32, "i16": torch.int16, "u8": torch.uint8, "i8": torch.int8, "bool": torch.bool}  # fmt: skip
 
 
 class Module(nn.Module):
@@ -91,6 +91,17 @@ def compared(x: torch.Tensor, long: torch.Tensor, short: torch.Tensor, byte: tor
     y = torch.where((long != -100) & (byte >= 200), x, -x)
     z = torch.where((short.long() < 7) | (torch.arange(x.shape[1]) > long), x, 1.0)
     return y, z.sum(-1), torch.where(short == short.flip(1), x, short.float())
+
+
+def counted(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (x > 0).sum(-1), (x > 1).any(-1), (x > -3).all(-1), (x > 0).sum(0), (x > 2).any(0), (x > -2).all(0)
+
+
+def whole(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Numbers and truth values become integers of every width."""
+    y = torch.round(x * 40).clamp(-128, 127)
+    sizes = (y.to(torch.int8), (y + 128).to(torch.uint8), (y * 200).to(torch.int16), (y * 9e5).to(torch.int32))
+    return *sizes, torch.where(x > 0, 3, -2), (x > 0.5).to(torch.uint8), sizes[3] * 77777
 
 
 def adam(w: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -163,6 +174,11 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         Module(lambda x, w: x @ (torch.stack((w & 15, w >> 4), -1).flatten(1).to(x.dtype) - 8).t()),
         [rand(3, 20), torch.arange(110, dtype=torch.uint8).view(11, 10)],
     ),
+    "counted": (Module(counted), [rand(9, 70)]),
+    "counted_evenly": (Module(counted), [rand(32, 64)]),
+    "whole": (Module(whole), [rand(3, 37)]),
+    "whole_evenly": (Module(whole), [rand(4, 64)]),
+    "argmax_planes": (Module(lambda x: (x.argmax(1), *x.min(0))), [rand(5, 9, 37).round()]),
     "halves_of_bytes": (
         Module(lambda w, s: (((w & 15).float() - 8) * s + ((w >> 4) | 1).float()).sum(-1)),
         [torch.arange(111, dtype=torch.uint8).view(3, 37) + 120, rand(37)],
@@ -539,7 +555,7 @@ def test_rows_that_are_looked_up_are_read_as_vectors() -> None:
 
 
 def test_whole_numbers_are_looked_up_and_compared_in_vectors() -> None:
-    for case in ("looked_up", "compared", "halves_of_bytes", "signed_bits"):
+    for case in ("looked_up", "compared", "halves_of_bytes", "signed_bits", "counted", "whole", "argmax_planes"):
         assert "one_by_one" not in plain(case)
     assert "evo::lookup(in0" in plain("looked_up")
     assert "one_by_one" in plain("compared_beyond_32_bits"), "two long numbers need all of their bits"
