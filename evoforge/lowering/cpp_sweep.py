@@ -249,7 +249,7 @@ class SweepPrinter(Body):
         ctx.shared.update(hoisted)
         self.sweep(one, ctx, inner, late, number)
         for node in one.reduces:
-            self.result(node, accumulators[node.name])
+            self.result(node, f"evo::across({accumulators[node.name]})", vector)
         self.after(one)
 
     def after(self, one: Pass) -> None:

@@ -679,6 +679,22 @@ def test_what_is_printed_for_one_thread_is_right_with_more(tmp_path: Path) -> No
         check(k, model, inputs, call(library, k, model, inputs, 4))
 
 
+def test_long_sums_of_scalars_are_accurate(tmp_path: Path) -> None:
+    """Of numbers of one sign, which a float that has grown large loses."""
+    model = Module(lambda x: ((x + 8).var(-1), x.sum(-1) * 2, x.logsumexp(-1)))
+    long = torch.rand(2, 1 << 20, generator=torch.Generator().manual_seed(0))
+    kernels = []
+    for inputs in ([long], [long.t().contiguous().t()]):
+        graph = capture_graph(model, inputs)
+        for genome in ({}, {"reduction": "chunks"}, {"rewrite:welford": "on", "rewrite:maxsum": "on"}):
+            source = space_of(graph).render({"vector": "scalar", **genome})
+            declared = ParameterSpace.parse(source).defaults()
+            kernels.append((Compiled("long", str(genome), source, declared, graph), inputs))
+    library = build([k for k, _ in kernels], tmp_path, "native")
+    for k, inputs in kernels:
+        check(k, model, inputs, call(library, k, model, inputs))
+
+
 def test_tiny_results_are_flushed_while_a_kernel_runs_and_no_longer(tmp_path: Path) -> None:
     """Only where there is an exponential is there a choice: other results rarely come near."""
     model, rows = nn.Softmax(-1), torch.zeros(64, 640)
