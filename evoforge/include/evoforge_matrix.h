@@ -114,7 +114,7 @@ struct matrix_unit {
         } shapes{};
         shapes.palette = 1;
         for (int i = 0; i < 8; ++i) shapes.bytes[i] = 64, shapes.rows[i] = 16;
-        _tile_loadconfig(&shapes);
+        __asm__ volatile("ldtilecfg\t%0" ::"m"(shapes));  // the intrinsic says that it reads no more than eight bytes
     }
     ~matrix_unit() { _tile_release(); }
 #endif

@@ -6,6 +6,7 @@ same graph. Ragged ends are masked (`evo::part`), so that any parameter is right
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -16,11 +17,13 @@ from typing import Any
 from evoforge.core import Parameter, ParameterSpace
 from evoforge.lowering.cpp_chain import print_chain
 from evoforge.lowering.cpp_expr import CTYPES
-from evoforge.lowering.cpp_names import Names
+from evoforge.lowering.cpp_names import Names, wide
 from evoforge.lowering.cpp_nest import NestPrinter
 from evoforge.lowering.domain import Domain
 from evoforge.lowering.lanes import computed
+from evoforge.lowering.linear import Scope
 from evoforge.lowering.nests import Plan
+from evoforge.lowering.printed import parsed
 from evoforge.lowering.schedule import Schedule
 from evoforge.paths import data_dir
 
@@ -112,6 +115,7 @@ def print_kernel(
         print_chain(printers) if chain else printers[0].run()
         done += len(members)
     _settle(kernel)
+    _widen(kernel, lanes)
     source = _template().render(
         title=title,
         notes=notes,
@@ -129,6 +133,20 @@ def _settle(kernel: Kernel) -> None:
     values = _tied(kernel.parameters, kernel.requires, {name for text in kernel.requires for name in text.split()})
     for name, value in (values.nearest() or {}).items():
         kernel.parameters[name] = replace(kernel.parameters[name], default=value)
+
+
+def _widen(kernel: Kernel, lanes: int) -> None:
+    """Counts of pieces are computed in more than `int` where some step on the way may not fit that."""
+    sizes = [(shape.factors[0], shape.values) for shape in kernel.domain.shapes.values()]
+    scope = Scope({}, {name: max(one.choices) for name, one in kernel.parameters.items()}, lanes)
+    for piece in kernel.pieces:
+        for workload in range(kernel.domain.workloads):
+            count = piece["count"].replace("call->threads", str(kernel.plan.threads))
+            for text, values in sizes:
+                count = count.replace(text, str(values[workload]))
+            tree = parsed(count) or ast.Constant(0)
+            steps = (ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.BinOp))
+            piece["count"] = wide(piece["count"], max((scope.number(step) or 0 for step in steps), default=0))
 
 
 def _tied(parameters: Mapping[str, Parameter], requires: Sequence[str], names: Set[str]) -> ParameterSpace:

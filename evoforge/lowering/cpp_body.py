@@ -23,6 +23,8 @@ _ACCUMULATORS = {
 }  # fmt: skip
 FIELDS = {"argmax": ("value", "at"), "argmin": ("value", "at"), "welford": ("mean", "m2"), "maxsum": ("m", "sum()")}
 """Monoid → where an accumulator keeps its outputs; others have one, `value`."""
+_ADDING = ("sum", "welford", "maxsum")
+_LONG = 4096
 
 
 class Body(Layout):
@@ -188,8 +190,13 @@ class Body(Layout):
         """The C++ type that reduces a stage."""
         dtype = computed(dtype_of(node.body, self.domain.tensors))
         lanes = "evo::vec" if dtype == "f32" else "evo::ivec"
-        element = lanes if vector else "int64_t" if dtype == "bool" else CTYPES[dtype]
-        return f"evo::{_ACCUMULATORS[node.monoid or '']}<{element}>"
+        element = "int64_t" if dtype == "bool" else "double" if self.in_double(node, vector) else CTYPES[dtype]
+        return f"evo::{_ACCUMULATORS[node.monoid or '']}<{lanes if vector else element}>"
+
+    def in_double(self, node: Node, vector: bool) -> bool:
+        """Whether a stage adds up more floats one by one than floats are accurate for."""
+        adds = node.monoid in _ADDING and computed(dtype_of(node.body, self.domain.tensors)) == "f32"
+        return adds and not vector and max(self.domain.numel(node.reduction).values) > _LONG
 
     def declare(self, one: Pass, vector: bool) -> dict[str, str]:
         made = {}
@@ -206,17 +213,18 @@ class Body(Layout):
     def unroll_parameter(self) -> None:
         self.kernel.parameter("UNROLL", (2, 4, 8), 4)
 
-    def result(self, node: Node, accumulator: str, joined: str = "") -> None:
+    def result(self, node: Node, joined: str, vector: bool) -> None:
+        """A reduction's results, from its accumulator, which had lanes or not."""
         fields = FIELDS.get(node.monoid or "", ("value",))
         name = self.names.of(node)
         dtype = computed(dtype_of(node.body, self.domain.tensors))
-        joined = joined or f"evo::across({accumulator})"
+        double = self.in_double(node, vector)
         if len(fields) == 1:
-            self.w(f"const auto {name} = {joined}.value;")
+            self.w(f"const {'float' if double else 'auto'} {name} = {joined}.value;")
             texts = [name]
         else:
             self.w(f"const auto {name} = {joined};")
-            texts = [f"{name}.{one}" for one in fields]
+            texts = [f"float({name}.{one})" if double else f"{name}.{one}" for one in fields]
         self.known_results(node, texts, dtype, False)
 
     def known_results(self, node: Node, texts: Sequence[str], dtype: str, vector: bool) -> None:

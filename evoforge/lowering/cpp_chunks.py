@@ -40,9 +40,11 @@ def print_chunks(printer: SweepPrinter) -> None:
     real = " * ".join(printer.domain.shapes[a].factors[0] for a in loop.group)
     each = " * ".join([*sizes, count.replace(loop.size, f"{real}" if " " not in real else f"({real})", 1)])
     parts: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     for node in one.reduces:
         parts[node.name] = printer.names.fresh(f"{printer.names.of(node)}_parts")
-        printer.kernel.piece(parts[node.name], printer.accumulator(node, False), each, "what every chunk gives")
+        kinds[node.name] = printer.accumulator(node, vector).replace("evo::vec", "float")  # across its lanes
+        printer.kernel.piece(parts[node.name], kinds[node.name], each, "what every chunk gives")
     printer.pragma(len(rows) + 1)
     with printer.loops([*rows, f"for (int64_t chunk = 0; chunk < {loop.size}; chunk += {name})"]):
         outer = printer.context(printer.rows, False, one)
@@ -63,7 +65,7 @@ def print_chunks(printer: SweepPrinter) -> None:
         printer.pragma(len(rows))
     with printer.loops(rows):
         for node in one.reduces:
-            printer.w(f"{printer.accumulator(node, False)} {accumulators[node.name]}_whole;")
+            printer.w(f"{kinds[node.name]} {accumulators[node.name]}_whole;")
         with printer.loops([f"for (int64_t k = 0; k < {count}; ++k)"]):
             for node in one.reduces:
                 place = f"{flat}{count} + k" if flat else "k"
@@ -71,7 +73,7 @@ def print_chunks(printer: SweepPrinter) -> None:
         for node in needed(reads_of(one.row_maps), one.heads):
             printer.let(node, outer)
         for node in one.reduces:
-            printer.result(node, "", f"{accumulators[node.name]}_whole")
+            printer.result(node, f"{accumulators[node.name]}_whole", vector)
         printer.after(one)
 
 

@@ -160,6 +160,8 @@ def _pass(printer: SweepPrinter, one: Pass, number: int, lane: Loop, start: str,
         fields = FIELDS.get(node.monoid or "", ("value",))
         dtype = computed(dtype_of(node.body, printer.domain.tensors))
         texts = [f"{printer.accumulated[node.name]}.{field}" for field in fields]
+        if printer.in_double(node, printer.vector):
+            texts = [f"float({text})" for text in texts]
         printer.known_results(node, texts, dtype, printer.vector)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from evoforge.lowering.domain import Access, Domain, Node, Size
 
-__all__ = ["Group", "Names", "collapse", "order_axes"]
+__all__ = ["Group", "Names", "collapse", "order_axes", "wide"]
 
 Group = tuple[str, ...]
 """Neighbouring axes that one loop walks, slowest first."""
@@ -65,6 +65,11 @@ def collapse(domain: Domain, axes: Sequence[str], accesses: Iterable[Access], ap
     return [tuple(group) for group in groups]
 
 
+def wide(text: str, most: float) -> str:
+    """A product of sizes whose literals are no `int`s if it comes to more than fits these."""
+    return re.sub(r"EVO_SIZE\(\w+, \d+\)", r"int64_t(\g<0>)", text) if most >= 1 << 31 else text
+
+
 class Names:
     """Hands out names that do not clash, and remembers the constants that sizes become."""
 
@@ -103,14 +108,14 @@ class Names:
         for factor in left.elements():
             shape = self.domain.shapes.get(factor)
             parts.append(shape.factors[0] if shape else factor)
-        return " * ".join(sorted(parts, key=lambda part: not part.lstrip("-").isdigit()))
+        return wide(" * ".join(sorted(parts, key=lambda part: not part.lstrip("-").isdigit())), max(size.values))
 
     def definitions(self) -> list[str]:
         """``rows = EVO_SIZE(in0, 0)`` for every constant."""
         made = []
         for key, name in self.sizes.items():
-            factors = [self.domain.shapes[axis].factors[0] for axis in key]
-            made.append(f"{name} = {' * '.join(sorted(factors)) or '1'}")
+            factors = sorted(self.domain.shapes[axis].factors[0] for axis in key)
+            made.append(f"{name} = {wide(' * '.join(factors) or '1', max(self.domain.numel(key).values))}")
         return made
 
     def of(self, node: Node) -> str:

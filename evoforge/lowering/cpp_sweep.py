@@ -252,7 +252,7 @@ class SweepPrinter(Body):
         accumulators = self.declare(one, vector)
         self.sweep(one, ctx, inner, late, number)
         for node in one.reduces:
-            self.result(node, accumulators[node.name])
+            self.result(node, f"evo::across({accumulators[node.name]})", vector)
         self.after(one)
 
     def after(self, one: Pass) -> None:

@@ -296,24 +296,36 @@ class _Planner:
             self.memory.append(tensor)
 
 
+_NEAR = 4  # as `evo::gather` has it
+
+
 def _orient(domain: Domain, nest: Nest) -> None:
-    """Chooses the lane axis: the one along which most bytes are contiguous, lanes that would be idle not counted."""
+    """Chooses the lane axis: the one along which most bytes are contiguous, lanes that would be idle not counted.
+
+    Of what lies a few steps apart as many vectors are read for one, and chosen from.
+    """
     weight: dict[str, float] = {}
     for one in nest.passes:
         for node in one.nodes:
             for access in (*node.reads(), *((node.write,) if node.kind != "reduce" else ())):
                 for name, _ in access.terms or ():
-                    if access.step(name) == 1:
-                        weight[name] = weight.get(name, 0) + domain.numel(sorted(access.axes)).first
+                    step = abs(access.step(name))
+                    if 1 <= step <= _NEAR:
+                        weight[name] = weight.get(name, 0) + domain.numel(sorted(access.axes)).first / step
     axes = {a for one in nest.passes for node in one.nodes for a in (*node.axes, *node.reduction)}
     inner = [a for a in axes if a not in nest.rows]
-    best = max(sorted(weight), key=lambda name: weight[name] * _used(domain.numel([name]).first), default=None)
+
+    def worth(name: str) -> float:
+        return weight[name] * _used(domain.numel([name]).first, nest.reduces and name not in nest.rows)
+
+    best = max(sorted(weight), key=worth, default=None)
     if best is None:
         best = sorted(inner)[-1] if inner else (nest.rows[-1] if nest.rows else "")
     nest.lane = best
     nest.columns = best in nest.rows
 
 
-def _used(extent: int) -> float:
-    """The part of a vector's lanes that an axis fills; vectors of eight stand for all of them."""
-    return extent / (-(-extent // 8) * 8) if extent else 1.0
+def _used(extent: int, joined: bool) -> float:
+    """The part of a vector's lanes that an axis fills; vectors of eight stand for all of them. Where lanes have to be
+    joined in the end, that takes as long as one more."""
+    return extent / (-(-extent // 8) * 8 + 8 * joined) if extent else 1.0

@@ -2,7 +2,8 @@
 
 A genome is a flat JSON object, gene → value. Genes that a task does not have are absent; a gene
 that other decisions make void is ignored. Parameters (TILE, UNROLL, …) are not genes: they are
-declared in the rendered source and tuned there.
+declared in the rendered source and tuned there. A nest that can share no value of one with the nests before it has
+its own (TILE_ROWS_2, …).
 
     vector        vector | scalar
     unroll        one | many            accumulators or vectors per step (parameter UNROLL)

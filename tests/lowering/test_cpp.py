@@ -720,6 +720,23 @@ def test_the_number_of_threads_does_not_change_a_bit(tmp_path: Path) -> None:
         assert all(torch.equal(a, b) for a, b in zip(one, four, strict=True)), k.label
 
 
+def test_products_of_sizes_are_more_than_an_int_holds(tmp_path: Path) -> None:
+    model, side = Module(lambda x: (y := x.exp()) / y.sum()), 70000
+    graph = capture_graph(model, [torch.zeros(1, 1).expand(side, side)])
+    space = space_of(graph)
+    kept = {gene: "root" for gene in space.genes() if gene.startswith("placement")}
+    source = space.render(kept)
+    k = Compiled("large", str(kept), source, ParameterSpace.parse(source).defaults(), graph)
+    needed = build([k], tmp_path, "native").k0_bytes
+    needed.restype = ctypes.c_int64
+    parts = -(-side * side // k.params["CHUNK"])
+    assert 0 <= needed(ctypes.byref(Call(threads=2))) - 4 * (side * side + 1 + parts) < 3 * 64
+    assert "warning" not in subprocess.run(
+        ["g++", *FLAGS, "-fsyntax-only", "-march=native", f"-I{include_dir()}", str(tmp_path / "native-0.cpp")],
+        capture_output=True, text=True, check=True,
+    ).stderr  # fmt: skip
+
+
 def test_what_is_printed_for_one_thread_is_right_with_more(tmp_path: Path) -> None:
     model, inputs = Module(lambda x: (x.exp().sum(), x * 2)), [rand(300, 1000)]
     graph = capture_graph(model, inputs)
@@ -731,6 +748,22 @@ def test_what_is_printed_for_one_thread_is_right_with_more(tmp_path: Path) -> No
     library = build(kernels, tmp_path, "native")
     for k in kernels:
         check(k, model, inputs, call(library, k, model, inputs, 4))
+
+
+def test_long_sums_of_scalars_are_accurate(tmp_path: Path) -> None:
+    """Of numbers of one sign, which a float that has grown large loses."""
+    model = Module(lambda x: ((x + 8).var(-1), x.sum(-1) * 2, x.logsumexp(-1)))
+    long = torch.rand(2, 1 << 20, generator=torch.Generator().manual_seed(0))
+    kernels = []
+    for inputs in ([long], [long.t().contiguous().t()]):
+        graph = capture_graph(model, inputs)
+        for genome in ({}, {"reduction": "chunks"}, {"rewrite:welford": "on", "rewrite:maxsum": "on"}):
+            source = space_of(graph).render({"vector": "scalar", **genome})
+            declared = ParameterSpace.parse(source).defaults()
+            kernels.append((Compiled("long", str(genome), source, declared, graph), inputs))
+    library = build([k for k, _ in kernels], tmp_path, "native")
+    for k, inputs in kernels:
+        check(k, model, inputs, call(library, k, model, inputs))
 
 
 def test_tiny_results_are_flushed_while_a_kernel_runs_and_no_longer(tmp_path: Path) -> None:

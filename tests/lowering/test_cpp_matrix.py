@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from evoforge.core import ParameterSpace
 from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.ir import Graph
 from evoforge.lowering.space import ScheduleSpace
-from tests.lowering.test_cpp import Compiled, Module, build, call, check, rand
+from evoforge.paths import include_dir
+from tests.lowering.test_cpp import FLAGS, Compiled, Module, build, call, check, rand
 
 ASK_FOR_TILES = (158, 0x1023, 18)  # as the runner does before it loads a kernel
 
@@ -80,6 +82,27 @@ def test_tiles_compute_what_the_module_computes(march: str, tmp_path: Path) -> N
     library = build(kernels, tmp_path, march)
     for k in kernels:
         check(k, *CASES[k.case], call(library, k, *CASES[k.case]))
+
+
+@pytest.mark.parametrize("optimise", ["-O1", "-O2", "-O3"])
+def test_shapes_of_tiles_are_whole_whatever_the_stack_held(optimise: str, tmp_path: Path) -> None:
+    (tmp_path / "unit.cpp").write_text("""
+        #include "evoforge.h"
+        extern "C" long syscall(long, ...);
+        __attribute__((noinline)) void soil() {
+            volatile char before[4096];
+            for (volatile char& one : before) one = -1;
+        }
+        __attribute__((noinline)) void multiply() { evo::matrix_unit unit; }
+        int main() {
+            syscall(158, 0x1023, 18);
+            soil();
+            multiply();
+        }
+    """)
+    command = ["g++", *FLAGS, "-march=native", optimise, f"-I{include_dir()}", "unit.cpp", "-o", "unit"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    subprocess.run([tmp_path / "unit"], check=True)
 
 
 def test_two_parts_err_by_less_than_tf32(tmp_path: Path) -> None:
