@@ -43,7 +43,8 @@ def print_chunks(printer: SweepPrinter) -> None:
     kinds: dict[str, str] = {}
     for node in one.reduces:
         parts[node.name] = printer.names.fresh(f"{printer.names.of(node)}_parts")
-        kinds[node.name] = printer.accumulator(node, vector).replace("evo::vec", "float")  # across its lanes
+        lanes = printer.accumulator(node, vector)
+        kinds[node.name] = lanes.replace("evo::vec", "float").replace("evo::ivec", "int64_t")  # across them
         printer.kernel.piece(parts[node.name], kinds[node.name], each, "what every chunk gives")
     printer.pragma(len(rows) + 1)
     with printer.loops([*rows, f"for (int64_t chunk = 0; chunk < {loop.size}; chunk += {name})"]):

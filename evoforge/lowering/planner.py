@@ -302,16 +302,19 @@ _NEAR = 4  # as `evo::gather` has it
 def _orient(domain: Domain, nest: Nest) -> None:
     """Chooses the lane axis: the one along which most bytes are contiguous, lanes that would be idle not counted.
 
-    Of what lies a few steps apart as many vectors are read for one, and chosen from.
+    Of what lies a few steps apart as many vectors are read for one, and chosen from. What is not contiguous can be
+    read in vectors, but not written.
     """
     weight: dict[str, float] = {}
     for one in nest.passes:
         for node in one.nodes:
-            for access in (*node.reads(), *((node.write,) if node.kind != "reduce" else ())):
-                for name, _ in access.terms or ():
-                    step = abs(access.step(name))
+            written = [] if node.kind == "reduce" else [(node.write, 1 if nest.reduces else 2)]
+            for access, times in (*((read, 1) for read in node.reads()), *written):
+                for name, size in access.terms or ():
+                    step = abs(size.first)
                     if 1 <= step <= _NEAR:
-                        weight[name] = weight.get(name, 0) + domain.numel(sorted(access.axes)).first / step
+                        elements = domain.numel(sorted(access.axes)).first
+                        weight[name] = weight.get(name, 0) + times * elements / step
     axes = {a for one in nest.passes for node in one.nodes for a in (*node.axes, *node.reduction)}
     inner = [a for a in axes if a not in nest.rows]
 
