@@ -40,6 +40,20 @@ class Attention(nn.Module):
         return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
 
 
+class Unrolled(nn.Module):
+    """A recurrence of 40 steps, each of which reads the one before it twice."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(40):
+            x = torch.sigmoid(x) * torch.tanh(x)
+        return x
+
+
+class ScaledByUnrolled(Unrolled):
+    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return x * super().forward(scale)
+
+
 class Flipped(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.flip(2) + 1
@@ -219,6 +233,11 @@ def test_workloads_of_different_structure_are_refused() -> None:
         graphs.append(Graph(tensors, (Stage(name, "map", axes, load, ("out0",)),)))
     with pytest.raises(UnsupportedError, match="differ in sizes only"):
         ScheduleSpace(graphs, l1_bytes=1, l2_bytes=1 << 20, vector_bytes=64, threads=1)
+
+
+def test_maps_that_read_each_other_twice_are_walked_once() -> None:
+    """By all ways from one to the other it would take for ever."""
+    assert space_of(ScaledByUnrolled(), [(64, 16), (16,)]).render({}).count("evo::tanh(") == 40
 
 
 def test_an_unknown_gene_value_is_refused() -> None:
