@@ -240,6 +240,28 @@ def test_maps_that_read_each_other_twice_are_walked_once() -> None:
     assert space_of(ScaledByUnrolled(), [(64, 16), (16,)]).render({}).count("evo::tanh(") == 40
 
 
+class UnrolledSoftmax(Unrolled):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(super().forward(x), -1)
+
+
+class Blurred(nn.Module):
+    """Every step adds two neighbours of the step before: written out, there are 2⁴⁰."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(40):
+            x = x[:, 1:] + x[:, :-1]
+        return x
+
+
+def test_rewrites_fit_whatever_was_computed_before() -> None:
+    assert "maxsum" in space_of(UnrolledSoftmax(), [(64, 128)]).render({"rewrite:maxsum": "on"})
+
+
+def test_sums_of_neighbours_are_kept_before_they_are_too_long() -> None:
+    assert space_of(Blurred(), [(64, 128)]).render({}).count(" + ") < 2000
+
+
 def test_an_unknown_gene_value_is_refused() -> None:
     from evoforge.lowering.schedule import Schedule
 
