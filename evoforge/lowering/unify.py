@@ -141,7 +141,7 @@ def build_domain(graphs: Sequence[Graph]) -> Domain:
     singles = [_single(graph) for graph in graphs]
     union = _unify(singles[0])
     names: dict[tuple[str, str], str] = {}
-    chosen: dict[tuple[str, str], str] = {}
+    chosen: dict[tuple[tuple[str, str], tuple[int, ...]], str] = {}  # sizes may be equal in one workload by chance
     values: dict[str, tuple[int, ...]] = {}
     for stage in singles[0].graph.stages:
         for a in (*stage.axes, *stage.reduction):
@@ -149,12 +149,9 @@ def build_domain(graphs: Sequence[Graph]) -> Domain:
             if max(row) == 1:
                 continue
             root = union.find((stage.name, a.name))
-            if chosen.setdefault(root, f"a{len(chosen)}") not in values:
-                values[chosen[root]] = row
-            if values[chosen[root]] != row:  # equal in one workload by chance only
-                chosen[root] = f"a{len(values)}"
-                values[chosen[root]] = row
-            names[stage.name, a.name] = chosen[root]
+            name = chosen.setdefault((root, row), f"a{len(chosen)}")
+            values[name] = row
+            names[stage.name, a.name] = name
     builder = _Builder(singles, names, values)
     stages = [stage for stage in singles[0].graph.stages if not _idle(stage)]
     nodes = tuple(builder.node(stage) for stage in stages)
@@ -224,8 +221,7 @@ class _Builder:
                 for dim, index in enumerate(load.index):
                     name = plain_axis(index)
                     known = self.names.get((stage.name, name or ""))
-                    shape = self.tensors[load.tensor].shape
-                    if known and shape[dim] == self.values[known][0]:
+                    if known and self._row(load.tensor, dim) == self.values[known]:
                         found.setdefault((load.tensor, dim), known)
         return found
 
@@ -248,8 +244,12 @@ class _Builder:
         except UnsupportedError:
             return None
 
+    def _row(self, tensor: str, dim: int) -> tuple[int, ...]:
+        """How long a dimension is in every workload."""
+        return tuple(single.graph.tensors[tensor].shape[dim] for single in self.singles)
+
     def size(self, tensor: str, dim: int) -> Size:
-        row = tuple(single.graph.tensors[tensor].shape[dim] for single in self.singles)
+        row = self._row(tensor, dim)
         if (tensor, dim) in self.dims:
             return Size((self.dims[tensor, dim],), row)
         if self.tensors[tensor].kind == "tmp" or max(row) == 1:
