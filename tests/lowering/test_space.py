@@ -106,6 +106,24 @@ def test_mutation_and_crossing_give_other_kernels(add_norm: ScheduleSpace) -> No
         assert all(mutant[key] in genes[key] for key in mutant) and all(child[key] in genes[key] for key in child)
 
 
+def kernel(source: str) -> str:
+    """A source without what it says about itself."""
+    return "\n".join(line for line in source.splitlines() if "//" not in line or "evoforge:" in line)
+
+
+def test_changes_that_are_void_are_none() -> None:
+    """In a small product most decisions have no effect, but the source names them."""
+    space, rng = space_of(nn.Linear(48, 64), [(6, 48)]), np.random.default_rng(3)
+    a, b = space.sample(rng, PLAIN), space.sample(rng, PLAIN)
+    for _ in range(20):
+        mutant, child = space.mutate(a, rng, PLAIN), space.cross(a, b, rng, PLAIN)
+        assert kernel(space.render(mutant)) != kernel(space.render(a))
+        assert kernel(space.render(child)) not in (kernel(space.render(a)), kernel(space.render(b)))
+        a, b = mutant, space.sample(rng, PLAIN)
+    found = space.textbook()
+    assert len({kernel(space.render(genome)) for genome in found}) == len(found)
+
+
 def test_climbing_ends_where_no_single_decision_is_better(add_norm: ScheduleSpace) -> None:
     rng = np.random.default_rng(2)
     for _ in range(5):
