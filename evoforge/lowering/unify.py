@@ -148,6 +148,11 @@ def build_domain(graphs: Sequence[Graph]) -> Domain:
             row = tuple(_extent(single, stage.name, a.name) for single in singles)
             if max(row) == 1:
                 continue
+            if min(row) == 1:  # and is left out of indices there
+                raise UnsupportedError(
+                    f"expected sizes of {stage.origin or stage.name} that are 1 in all workloads or in none, got "
+                    f"{', '.join(map(str, row))}; make the workloads separate tasks"
+                )
             root = union.find((stage.name, a.name))
             name = chosen.setdefault((root, row), f"a{len(chosen)}")
             values[name] = row
@@ -268,9 +273,15 @@ class _Builder:
                     row = tuple(s.graph.tensors[tensor].stride[dim] for s in self.singles)
                 expected *= size
         if row is not None:
-            return Size((str(row[0]) if row[0] in (0, 1) else f"EVO_STRIDE({tensor}, {dim})",), row)
-        for later in range(dim + 1, len(self.tensors[tensor].shape)):
-            steps = steps * self.size(tensor, later)
+            steps = Size((str(row[0]) if row[0] in (0, 1) else f"EVO_STRIDE({tensor}, {dim})",), row)
+        else:
+            for later in range(dim + 1, len(self.tensors[tensor].shape)):
+                steps = steps * self.size(tensor, later)
+        if len({*steps.values}) > 1 and {0, 1} & {*steps.values}:  # which decides what vectors are
+            raise UnsupportedError(
+                f"expected strides of {tensor} that are 0 or 1 in all workloads or in none, got "
+                f"{', '.join(map(str, steps.values))}; make the workloads separate tasks"
+            )
         return steps
 
     def node(self, stage: Stage) -> Node:
@@ -317,13 +328,12 @@ class _Builder:
             if not known or any(one.index != load.index for one in row):
                 raise _different_places(stage)
             return Access(load.tensor, None, 0, index)
-        for factor, atom in flats[0].terms:
-            assert isinstance(atom, str)
+        for atom in dict.fromkeys(str(atom) for flat in flats for _, atom in flat.terms):
             values = tuple({str(a): c for c, a in flat.terms}.get(atom, 0) for flat in flats)
-            terms[mine[atom]] = self._coefficient(load, atom, factor, values)
+            terms[mine[atom]] = self._coefficient(load, atom, values)
         return Access(load.tensor, tuple(terms.items()), constant, index)
 
-    def _coefficient(self, load: Load, atom: str, factor: int, values: tuple[int, ...]) -> Size:
+    def _coefficient(self, load: Load, atom: str, values: tuple[int, ...]) -> Size:
         for dim, index in enumerate(load.index):
             inside = next((c for c, a in index.terms if a == atom), 0)
             if inside:
@@ -337,7 +347,7 @@ class _Builder:
             raise UnsupportedError(
                 f"expected one expression for a stride of {load.tensor} in all workloads, found none"
             )
-        return Size(() if factor == 1 else (str(factor),), values)
+        return Size(() if values[0] == 1 else (str(values[0]),), values)
 
     def _write(self, stage: Stage, target: str, mine: Mapping[str, str]) -> Access:
         """Where results go; the axes are the elements of each dimension in order (`_split_outputs`)."""

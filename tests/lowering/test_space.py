@@ -237,6 +237,20 @@ def test_workloads_whose_indices_depend_on_their_sizes_are_refused(model: nn.Mod
     assert space_of(model, [(2, 2, 6, 6)], [(4, 2, 6, 6)]).render({})
 
 
+@pytest.mark.parametrize("sizes", [(1, 4), (4, 1)])
+def test_workloads_of_which_one_has_no_such_axis_are_refused(sizes: tuple[int, int]) -> None:
+    with pytest.raises(UnsupportedError, match=r"1 in all workloads or in none.*separate tasks|differ in sizes only"):
+        space_of(nn.LayerNorm(16), *([(rows, 16)] for rows in sizes))
+
+
+@pytest.mark.parametrize("other", [torch.zeros(19, 6).t(), torch.zeros(1, 19).expand(6, 19)])
+def test_workloads_that_lie_differently_in_memory_are_refused(other: torch.Tensor) -> None:
+    for inputs in ([torch.zeros(4, 19), other], [other, torch.zeros(4, 19)]):
+        graphs = [capture_graph(nn.Tanh(), [x]) for x in inputs]
+        with pytest.raises(UnsupportedError, match=r"strides of in0 that are 0 or 1 in all.*separate tasks"):
+            ScheduleSpace(graphs, l1_bytes=48 << 10, l2_bytes=1 << 20, vector_bytes=64, threads=2)
+
+
 def test_workloads_of_different_structure_are_refused() -> None:
     axes = (Axis("i0", 8),)
     load = Load("in0", ())
