@@ -10,7 +10,7 @@ from typing import Any
 
 from evoforge.errors import UnsupportedError
 from evoforge.lowering.domain import Access, Domain, Node, Size
-from evoforge.lowering.index import add, affine, axis, offset, plain_axis, scale, substitute
+from evoforge.lowering.index import add, affine, axis, const, offset, plain_axis, scale, substitute
 from evoforge.lowering.ir import (
     Affine,
     Axis,
@@ -210,6 +210,22 @@ class _Builder:
         self.values = values
         self.tensors = singles[0].graph.tensors
         self.dims = self._dims()
+        self.bodies = [self._without_repeats(single) for single in singles]
+
+    def _without_repeats(self, single: _Single) -> dict[str, Expr]:
+        """The bodies, where the one element along a dimension of stride 0 is read at 0, whatever its size."""
+        graphs = [other.graph for other in self.singles]
+
+        def repeated(tensor: str, dim: int) -> bool:
+            return all(graph.tensors[tensor].stride[dim] == 0 for graph in graphs)
+
+        def visit(part: Any) -> Any:
+            if not isinstance(part, Load):
+                return part
+            index = [const(0) if repeated(part.tensor, dim) else a for dim, a in enumerate(part.index)]
+            return replace(part, index=tuple(index))
+
+        return {name: rewrite(body, visit) for name, body in single.bodies.items()}
 
     def _dims(self) -> dict[tuple[str, int], str]:
         """(tensor, dimension) → the axis that walks it from end to end."""
@@ -292,10 +308,10 @@ class _Builder:
         }
         axes = tuple(mine[a.name] for a in stage.written if a.name in mine)
         reduction = tuple(mine[a.name] for a in stage.reduction if a.name in mine)
-        every = [list(loads(single.bodies[stage.name])) for single in self.singles]
+        every = [list(loads(bodies[stage.name])) for bodies in self.bodies]
         if len({len(row) for row in every}) != 1:
             raise _different_structure()
-        places = [_places(single.bodies[stage.name]) for single in self.singles]
+        places = [_places(bodies[stage.name]) for bodies in self.bodies]
         if any(other != places[0] for other in places):
             raise _different_places(stage)
         accesses = {}
@@ -370,8 +386,8 @@ class _Builder:
 
     def _constants(self, stage: Stage) -> Expr:
         """The first workload's body, with constants that differ in the others as products of sizes."""
-        body = self.singles[0].bodies[stage.name]
-        every = [list(_constants_of(single.bodies[stage.name])) for single in self.singles]
+        body = self.bodies[0][stage.name]
+        every = [list(_constants_of(bodies[stage.name])) for bodies in self.bodies]
         if len({len(row) for row in every}) != 1:
             raise _different_structure()
         rows = list(zip(*every, strict=True))

@@ -129,6 +129,8 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     ),
     "logsumexp_column": (Module(lambda x: x.logsumexp(1).relu()), [rand(3, 5, 4, 7)]),
     "of_one": (Module(lambda x: x.logsumexp(1, keepdim=True).sum(1) * 2), [rand(5, 37)]),
+    "shared_keys": (Module(lambda q, k: q @ k.mT), [rand(2, 3, 20, 24), rand(2, 1, 18, 24).expand(2, 3, 18, 24)]),
+    "repeated": (Module(lambda a, b: a @ b), [rand(1, 37).expand(20, 37), rand(37, 1).expand(37, 30)]),
     "linear": (nn.Sequential(nn.Linear(61, 37), nn.GELU()), [rand(19, 61)]),
     "matmul_tn": (Module(lambda a, b: a.t() @ b), [rand(23, 13), rand(23, 37)]),
     "matmul_tt": (Module(lambda a, b: (a.t() @ b.t()).triu()), [rand(23, 37), rand(37, 23)]),
