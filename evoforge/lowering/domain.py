@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from evoforge.lowering.ir import Affine, Expr, Load, Tensor
 
@@ -98,7 +99,16 @@ class Domain:
     shapes: Mapping[str, Size] = field(default_factory=dict)
 
     def producer(self, tensor: str) -> Node | None:
-        return next((node for node in self.nodes if tensor in node.outputs), None)
+        return self._producers.get(tensor)
+
+    @cached_property
+    def _producers(self) -> dict[str, Node]:
+        return {out: node for node in self.nodes for out in node.outputs if out}
+
+    @cached_property
+    def largest(self) -> int:
+        """Elements of the largest input or output."""
+        return max((t.numel for t in self.tensors.values() if t.kind != "tmp"), default=1)
 
     def numel(self, names: Sequence[str]) -> Size:
         total = Size((), (1,) * self.workloads)

@@ -89,7 +89,7 @@ class Genes:
             for boundary in range(1, min(depth, 6) + 1):
                 found[f"split:{number}.{boundary}"] = CHOICES["split"]
         for number in range(1, len(self._regions)):
-            joined = make_plan(domain, Schedule(chain={str(number): True}), threads)
+            joined = make_plan(domain, Schedule(chain={str(number): True}), threads, plan.kept)
             if any(nest.chain for nest in joined.nests):
                 found[f"chain:{number}"] = CHOICES["chain"]
         return found

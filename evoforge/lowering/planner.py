@@ -7,6 +7,7 @@ kept in a buffer of one row (row), or kept whole in the workspace (root).
 
 from __future__ import annotations
 
+from collections.abc import Set
 from itertools import groupby
 
 from evoforge.errors import UnsupportedError
@@ -20,9 +21,9 @@ from evoforge.lowering.schedule import Schedule
 __all__ = ["make_plan"]
 
 
-def make_plan(domain: Domain, schedule: Schedule, threads: int) -> Plan:
-    """The nests that `schedule` makes of `domain`."""
-    promoted: set[str] = set()
+def make_plan(domain: Domain, schedule: Schedule, threads: int, kept: Set[str] = frozenset()) -> Plan:
+    """The nests that `schedule` makes of `domain`. `kept`: what is known to have to be kept whole."""
+    promoted = set(kept)
     while True:
         planner = _Planner(domain, schedule, threads, promoted)
         try:
@@ -52,6 +53,7 @@ class _Planner:
         self.threads = threads
         self.fixed = set(promoted)
         self.promoted = set(promoted)
+        self.reads = reads_through(domain, self.fixed)
         self.stored: dict[str, tuple[int, str]] = {}  # tensor → (number of the nest that wrote it, where)
         self.reduced_in: dict[str, int] = {}
         self.memory: list[str] = []
@@ -170,7 +172,7 @@ class _Planner:
         swept: dict[int, frozenset[str]] = {}  # a pass sweeps the same axes for all: a sum would be taken many times
         for node in nodes:
             level = 0
-            for access in reads_through(self.domain, node, self.fixed):
+            for access in self.reads[node.name]:
                 producer = self.domain.producer(access.tensor)
                 if producer is None or producer.name not in inside or producer.name == node.name:
                     continue

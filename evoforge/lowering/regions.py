@@ -16,8 +16,7 @@ __all__ = ["is_tensor_sized", "reads_through", "regions"]
 
 def is_tensor_sized(domain: Domain, axes: tuple[str, ...]) -> bool:
     """At least half as many elements as the largest input or output."""
-    largest = max((t.numel for t in domain.tensors.values() if t.kind != "tmp"), default=1)
-    return 2 * domain.numel(axes).first >= largest
+    return 2 * domain.numel(axes).first >= domain.largest
 
 
 @dataclass
@@ -34,11 +33,12 @@ def regions(domain: Domain, kept: Set[str] = frozenset()) -> list[list[Node]]:
     """Stages by region, in order of execution. A scan is a region of its own; `kept` tensors are not inlined."""
     found: list[_Region] = []
     home: dict[str, int] = {}
+    reads = reads_through(domain, kept)
     for node in domain.nodes:
-        if _always_inline(domain, node, kept):
+        if node.name not in reads:
             continue
         earliest = 0
-        for access in reads_through(domain, node, kept):
+        for access in reads[node.name]:
             producer = domain.producer(access.tensor)
             if producer is not None and producer.name in home:
                 apart = producer.kind == "scan" or not aligned(access, producer)
@@ -56,25 +56,29 @@ def regions(domain: Domain, kept: Set[str] = frozenset()) -> list[list[Node]]:
     return [region.nodes for region in found]
 
 
-def _always_inline(domain: Domain, node: Node, kept: Set[str]) -> bool:
-    """Small maps of inputs and constants (a scale per channel): computed where they are used."""
+def reads_through(domain: Domain, kept: Set[str]) -> dict[str, list[Access]]:
+    """Node → what it reads, each once, by itself or through small maps, which are computed where they are used.
+
+    Such maps (a scale per channel) are of inputs and constants; they are not in the result.
+    """
+    found: dict[str, list[Access]] = {}
+    small: dict[str, list[Access]] = {}  # by tensor
+    for node in domain.nodes:
+        reads = [read for access in node.reads() for read in (*small.get(access.tensor, ()), access)]
+        reads = list(dict.fromkeys(reads))
+        if _is_small(domain, node, kept, small.keys()):
+            small |= {out: reads for out in node.outputs if out}
+        else:
+            found[node.name] = reads
+    return found
+
+
+def _is_small(domain: Domain, node: Node, kept: Set[str], small: Set[str]) -> bool:
     if node.kind != "map" or any(domain.tensors[o].kind == "out" or o in kept for o in node.outputs if o):
         return False
     if is_tensor_sized(domain, node.axes) or any(access.terms is None for access in node.reads()):
         return False
-    producers = [domain.producer(access.tensor) for access in node.reads()]
-    return all(p is None or _always_inline(domain, p, kept) for p in producers)
-
-
-def reads_through(domain: Domain, node: Node, kept: Set[str]) -> list[Access]:
-    """The reads of a node, those of its always-inlined producers included."""
-    found = []
-    for access in node.reads():
-        producer = domain.producer(access.tensor)
-        if producer is not None and _always_inline(domain, producer, kept):
-            found += reads_through(domain, producer, kept)
-        found.append(access)
-    return found
+    return all(access.tensor in small or domain.producer(access.tensor) is None for access in node.reads())
 
 
 def _joins(domain: Domain, region: _Region, node: Node) -> bool:

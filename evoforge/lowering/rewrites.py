@@ -6,22 +6,27 @@
     winograd  convolutions with three taps along an axis, in fewer products (see `winograd`)
 
 `unfold` is not a choice: it replaces reads of a map at other places than where the reader stands
-(a gather, a shift, a transpose) by the map's own expression there.
+(a gather, a shift, a transpose) by the map's own expression there, if that is not too long.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from evoforge.lowering.index import axis, const, plain_axis, substitute
+from evoforge.lowering.index import axis, const, plain_axis
 from evoforge.lowering.ir import Const, Expr, Graph, Load, Op, Stage, Tensor, loads, rewrite
+from evoforge.lowering.stages import operations
+from evoforge.lowering.through import Through, at
 from evoforge.lowering.winograd import winograd
 
 __all__ = ["REWRITES", "apply", "available", "unfold"]
 
 REWRITES = ("maxsum", "welford", "winograd")
+_MOST = 64
+"""Operations of a map that are done again at other places: in a chain of shifted sums they double with every step."""
 
 
 def available(graph: Graph) -> list[str]:
@@ -54,8 +59,7 @@ def unfold(graph: Graph) -> Graph:
             producer = done.get(producers[node.tensor].name)
             if producer is None or producer.kind != "map" or _in_place(node, producer, extents):
                 return node
-            values = {a.name: index for a, index in zip(producer.axes, node.index, strict=True)}
-            return substitute(producer.body, values, extents)
+            return at(producer, node, extents) if operations(producer.body) <= _MOST else node
 
         done[stage.name] = replace(stage, body=rewrite(stage.body, visit))
         stages.append(done[stage.name])
@@ -83,52 +87,24 @@ def _without_dead(graph: Graph) -> Graph:
     return Graph(tensors, tuple(stages))
 
 
-def _canonical(expr: Expr, stage: Stage) -> Expr:
-    """`expr` with the reduction axes renamed by position, so that two stages can be compared."""
-    names = {a.name: f"#{position}" for position, a in enumerate(stage.reduction)}
-    names |= {a.name: f"@{position}" for position, a in enumerate(stage.axes)}
-    extents = {names[a.name]: a.extent for a in (*stage.axes, *stage.reduction)}
-
-    return substitute(expr, {old: axis(new) for old, new in names.items()}, extents)  # type: ignore[no-any-return]
-
-
 def _same_domain(a: Stage, b: Stage) -> bool:
     return [x.extent for x in a.axes] == [x.extent for x in b.axes] and [x.extent for x in a.reduction] == [
         x.extent for x in b.reduction
     ]
 
 
-def _inlined(graph: Graph, expr: Expr, stage: Stage, stop: str) -> Expr:
-    """`expr` with map temporaries replaced by their expressions, except `stop`."""
-    producers = {out: s for s in graph.stages for out in s.outputs if out}
-    extents = {a.name: a.extent for a in (*stage.axes, *stage.reduction)}
-
-    def visit(node: Any) -> Any:
-        if isinstance(node, Load) and node.tensor != stop and node.tensor in producers and not node.guards:
-            producer = producers[node.tensor]
-            if producer.kind == "map":
-                values = {a.name: index for a, index in zip(producer.axes, node.index, strict=True)}
-                return rewrite(substitute(producer.body, values, extents), visit)
-        return node
-
-    return rewrite(expr, visit)  # type: ignore[no-any-return]
-
-
 def _sum_of_exp(graph: Graph, first: Stage, second: Stage) -> bool:
     """Whether `second` is Σ exp(x − m) for the maximum m of the same x that `first` takes."""
-    top = first.outputs[0]
-    body = _inlined(graph, second.body, second, top or "")
-    if not (second.monoid == "sum" and isinstance(body, Op) and body.name == "exp"):
+    top, through = first.outputs[0], Through(graph, second)
+    power = through.args(second.body, "exp", top) if second.monoid == "sum" else None
+    gap = through.args(power[0], "sub", top) if power else None
+    if gap is None or not _reads_whole(through.open(gap[1], top), top, second):
         return False
-    inner = body.args[0]
-    if not (isinstance(inner, Op) and inner.name == "sub" and isinstance(inner.args[1], Load)):
-        return False
-    same = _canonical(inner.args[0], second) == _canonical(_inlined(graph, first.body, first, ""), first)
-    return same and _reads_whole(inner.args[1], top, second)
+    return through.same(gap[0], through.body(first))
 
 
-def _reads_whole(load: Load, tensor: str | None, stage: Stage) -> bool:
-    if load.tensor != tensor or load.guards:
+def _reads_whole(load: Expr, tensor: str | None, stage: Stage) -> bool:
+    if not isinstance(load, Load) or load.tensor != tensor or load.guards:
         return False
     return [plain_axis(i) for i, a in zip(load.index, stage.axes, strict=False) if a.extent != 1] == [
         a.name for a in stage.axes if a.extent != 1
@@ -137,26 +113,15 @@ def _reads_whole(load: Load, tensor: str | None, stage: Stage) -> bool:
 
 def _sum_of_squares(graph: Graph, first: Stage, second: Stage) -> bool:
     """Whether `second` is Σ (x − mean x)² for the mean of the x that `first` sums."""
-    total = first.outputs[0]
-    body = _inlined(graph, second.body, second, total or "")
-    if not (second.monoid == "sum" and isinstance(body, Op) and body.name == "mul" and body.args[0] == body.args[1]):
+    total, through = first.outputs[0], Through(graph, second)
+    square = through.args(second.body, "mul", total) if second.monoid == "sum" else None
+    gap = through.args(square[0], "sub", total) if square and through.same(*square) else None
+    mean = through.args(gap[1], "div", total) if gap else None
+    if gap is None or mean is None or not _reads_whole(through.open(mean[0], total), total, second):
         return False
-    gap = body.args[0]
-    if not (isinstance(gap, Op) and gap.name == "sub"):
-        return False
-    mean = gap.args[1]
-    count = 1
-    for a in first.reduction:
-        count *= a.extent
-    divided = (
-        isinstance(mean, Op) and mean.name == "div" and isinstance(mean.args[0], Load)
-        and isinstance(mean.args[1], Const) and float(mean.args[1].value) == float(count)
-    )  # fmt: skip
-    if not divided:
-        return False
-    assert isinstance(mean, Op) and isinstance(mean.args[0], Load)
-    same = _canonical(gap.args[0], second) == _canonical(_inlined(graph, first.body, first, ""), first)
-    return same and _reads_whole(mean.args[0], total, second)
+    count = math.prod(a.extent for a in first.reduction)
+    divided = isinstance(mean[1], Const) and float(mean[1].value) == float(count)
+    return divided and through.same(gap[0], through.body(first))
 
 
 def _pairs(graph: Graph, monoid: str, matches: Any, merged: str) -> Graph:
@@ -193,10 +158,7 @@ def _merged(graph: Graph, first: Stage, second: Stage, merged: str) -> Graph:
     mean = f"{a}m"
     tensors[mean] = replace(tensors[a], name=mean, kind="tmp")
     stages[at] = replace(first, monoid="welford", outputs=(mean, b))
-    count = 1
-    for x in first.reduction:
-        count *= x.extent
-
+    count = math.prod(x.extent for x in first.reduction)
     index = tuple(const(0) if x.extent == 1 else axis(x.name) for x in first.axes)
     body: Expr = Op("mul", (Load(mean, index), Const(float(count), "f32")), "f32")
     stages.insert(at + 1, Stage(f"{first.name}_total", "map", first.axes, body, (a,), origin=first.origin))

@@ -103,11 +103,11 @@ class ScheduleSpace:
         return self._genes.default()
 
     def textbook(self) -> list[Genome]:
-        """Genomes to start from, the default first; no two of them render alike."""
-        sources: dict[str, Genome] = {}
+        """Genomes to start from, the default first; no two of them are one kernel."""
+        kernels: dict[str, Genome] = {}
         for genome in self._genes.textbook():
-            sources.setdefault(self.render(genome), genome)
-        return list(sources.values())
+            kernels.setdefault(self._text(genome), genome)
+        return list(kernels.values())
 
     def sample(self, rng: np.random.Generator, strategy: Strategy) -> Genome:
         """A random genome; stressed cells are more likely."""
@@ -120,8 +120,8 @@ class ScheduleSpace:
         return drawn[int(rng.choice(len(drawn), p=weights / weights.sum()))]
 
     def mutate(self, genome: Mapping[str, Any], rng: np.random.Generator, strategy: Strategy) -> Genome:
-        """`genome` with one or a few genes changed, such that another source comes out."""
-        source = self.render(genome)
+        """`genome` with one or a few genes changed, such that another kernel comes out."""
+        text = self._text(genome)
         changed = dict(genome)
         names = list(self._genes.values)
         for _ in range(40):
@@ -130,13 +130,13 @@ class ScheduleSpace:
                 key = names[int(rng.integers(len(names)))]
                 changed[key] = self._genes.pick(key, rng, strategy, unlike=changed.get(key, self._genes.values[key][0]))
             changed = self._genes.tidy(changed)
-            if self.render(changed) != source:
+            if self._text(changed) != text:
                 break
         return changed
 
     def cross(self, a: Mapping[str, Any], b: Mapping[str, Any], rng: np.random.Generator, strategy: Strategy) -> Genome:
         """Every gene from either parent; a mutation of `a` where nothing new comes out."""
-        parents = {self.render(a), self.render(b)}
+        parents = {self._text(a), self._text(b)}
         for _ in range(8):
             child = self._genes.tidy(
                 {
@@ -144,7 +144,7 @@ class ScheduleSpace:
                     for key, values in self._genes.values.items()
                 }
             )
-            if self.render(child) not in parents:
+            if self._text(child) not in parents:
                 return child
         return self.mutate(a, rng, strategy)
 
@@ -190,6 +190,11 @@ class ScheduleSpace:
     def render(self, genome: Mapping[str, Any]) -> str:
         """The C++ source; the same genome always gives the same text."""
         return self._printed(genome)[0]
+
+    def _text(self, genome: Mapping[str, Any]) -> str:
+        """The source without the schedule in words, which also names genes that are void here."""
+        lines = self.render(genome).splitlines()
+        return "\n".join(line for line in lines if line.startswith("// evoforge:") or not line.startswith("//"))
 
     def implied_cell(self, genome: Mapping[str, Any], params: Params | None = None) -> Cell:
         """The cell that the facts should find at `params` (default: the declared defaults)."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from evoforge.errors import UnsupportedError
 from evoforge.lowering.domain import Access, Domain, Node, Size
-from evoforge.lowering.index import add, affine, axis, offset, plain_axis, scale, substitute
+from evoforge.lowering.index import add, affine, axis, const, offset, plain_axis, scale, substitute
 from evoforge.lowering.ir import (
     Affine,
     Axis,
@@ -141,20 +141,22 @@ def build_domain(graphs: Sequence[Graph]) -> Domain:
     singles = [_single(graph) for graph in graphs]
     union = _unify(singles[0])
     names: dict[tuple[str, str], str] = {}
-    chosen: dict[tuple[str, str], str] = {}
+    chosen: dict[tuple[tuple[str, str], tuple[int, ...]], str] = {}  # sizes may be equal in one workload by chance
     values: dict[str, tuple[int, ...]] = {}
     for stage in singles[0].graph.stages:
         for a in (*stage.axes, *stage.reduction):
             row = tuple(_extent(single, stage.name, a.name) for single in singles)
             if max(row) == 1:
                 continue
+            if min(row) == 1:  # and is left out of indices there
+                raise UnsupportedError(
+                    f"expected sizes of {stage.origin or stage.name} that are 1 in all workloads or in none, got "
+                    f"{', '.join(map(str, row))}; make the workloads separate tasks"
+                )
             root = union.find((stage.name, a.name))
-            if chosen.setdefault(root, f"a{len(chosen)}") not in values:
-                values[chosen[root]] = row
-            if values[chosen[root]] != row:  # equal in one workload by chance only
-                chosen[root] = f"a{len(values)}"
-                values[chosen[root]] = row
-            names[stage.name, a.name] = chosen[root]
+            name = chosen.setdefault((root, row), f"a{len(chosen)}")
+            values[name] = row
+            names[stage.name, a.name] = name
     builder = _Builder(singles, names, values)
     stages = [stage for stage in singles[0].graph.stages if not _idle(stage)]
     nodes = tuple(builder.node(stage) for stage in stages)
@@ -208,6 +210,22 @@ class _Builder:
         self.values = values
         self.tensors = singles[0].graph.tensors
         self.dims = self._dims()
+        self.bodies = [self._without_repeats(single) for single in singles]
+
+    def _without_repeats(self, single: _Single) -> dict[str, Expr]:
+        """The bodies, where the one element along a dimension of stride 0 is read at 0, whatever its size."""
+        graphs = [other.graph for other in self.singles]
+
+        def repeated(tensor: str, dim: int) -> bool:
+            return all(graph.tensors[tensor].stride[dim] == 0 for graph in graphs)
+
+        def visit(part: Any) -> Any:
+            if not isinstance(part, Load):
+                return part
+            index = [const(0) if repeated(part.tensor, dim) else a for dim, a in enumerate(part.index)]
+            return replace(part, index=tuple(index))
+
+        return {name: rewrite(body, visit) for name, body in single.bodies.items()}
 
     def _dims(self) -> dict[tuple[str, int], str]:
         """(tensor, dimension) → the axis that walks it from end to end."""
@@ -224,8 +242,7 @@ class _Builder:
                 for dim, index in enumerate(load.index):
                     name = plain_axis(index)
                     known = self.names.get((stage.name, name or ""))
-                    shape = self.tensors[load.tensor].shape
-                    if known and shape[dim] == self.values[known][0]:
+                    if known and self._row(load.tensor, dim) == self.values[known]:
                         found.setdefault((load.tensor, dim), known)
         return found
 
@@ -248,8 +265,12 @@ class _Builder:
         except UnsupportedError:
             return None
 
+    def _row(self, tensor: str, dim: int) -> tuple[int, ...]:
+        """How long a dimension is in every workload."""
+        return tuple(single.graph.tensors[tensor].shape[dim] for single in self.singles)
+
     def size(self, tensor: str, dim: int) -> Size:
-        row = tuple(single.graph.tensors[tensor].shape[dim] for single in self.singles)
+        row = self._row(tensor, dim)
         if (tensor, dim) in self.dims:
             return Size((self.dims[tensor, dim],), row)
         if self.tensors[tensor].kind == "tmp" or max(row) == 1:
@@ -268,9 +289,15 @@ class _Builder:
                     row = tuple(s.graph.tensors[tensor].stride[dim] for s in self.singles)
                 expected *= size
         if row is not None:
-            return Size((str(row[0]) if row[0] in (0, 1) else f"EVO_STRIDE({tensor}, {dim})",), row)
-        for later in range(dim + 1, len(self.tensors[tensor].shape)):
-            steps = steps * self.size(tensor, later)
+            steps = Size((str(row[0]) if row[0] in (0, 1) else f"EVO_STRIDE({tensor}, {dim})",), row)
+        else:
+            for later in range(dim + 1, len(self.tensors[tensor].shape)):
+                steps = steps * self.size(tensor, later)
+        if len({*steps.values}) > 1 and {0, 1} & {*steps.values}:  # which decides what vectors are
+            raise UnsupportedError(
+                f"expected strides of {tensor} that are 0 or 1 in all workloads or in none, got "
+                f"{', '.join(map(str, steps.values))}; make the workloads separate tasks"
+            )
         return steps
 
     def node(self, stage: Stage) -> Node:
@@ -281,10 +308,10 @@ class _Builder:
         }
         axes = tuple(mine[a.name] for a in stage.written if a.name in mine)
         reduction = tuple(mine[a.name] for a in stage.reduction if a.name in mine)
-        every = [list(loads(single.bodies[stage.name])) for single in self.singles]
+        every = [list(loads(bodies[stage.name])) for bodies in self.bodies]
         if len({len(row) for row in every}) != 1:
             raise _different_structure()
-        places = [_places(single.bodies[stage.name]) for single in self.singles]
+        places = [_places(bodies[stage.name]) for bodies in self.bodies]
         if any(other != places[0] for other in places):
             raise _different_places(stage)
         accesses = {}
@@ -317,13 +344,12 @@ class _Builder:
             if not known or any(one.index != load.index for one in row):
                 raise _different_places(stage)
             return Access(load.tensor, None, 0, index)
-        for factor, atom in flats[0].terms:
-            assert isinstance(atom, str)
+        for atom in dict.fromkeys(str(atom) for flat in flats for _, atom in flat.terms):
             values = tuple({str(a): c for c, a in flat.terms}.get(atom, 0) for flat in flats)
-            terms[mine[atom]] = self._coefficient(load, atom, factor, values)
+            terms[mine[atom]] = self._coefficient(load, atom, values)
         return Access(load.tensor, tuple(terms.items()), constant, index)
 
-    def _coefficient(self, load: Load, atom: str, factor: int, values: tuple[int, ...]) -> Size:
+    def _coefficient(self, load: Load, atom: str, values: tuple[int, ...]) -> Size:
         for dim, index in enumerate(load.index):
             inside = next((c for c, a in index.terms if a == atom), 0)
             if inside:
@@ -337,7 +363,7 @@ class _Builder:
             raise UnsupportedError(
                 f"expected one expression for a stride of {load.tensor} in all workloads, found none"
             )
-        return Size(() if factor == 1 else (str(factor),), values)
+        return Size(() if values[0] == 1 else (str(values[0]),), values)
 
     def _write(self, stage: Stage, target: str, mine: Mapping[str, str]) -> Access:
         """Where results go; the axes are the elements of each dimension in order (`_split_outputs`)."""
@@ -360,8 +386,8 @@ class _Builder:
 
     def _constants(self, stage: Stage) -> Expr:
         """The first workload's body, with constants that differ in the others as products of sizes."""
-        body = self.singles[0].bodies[stage.name]
-        every = [list(_constants_of(single.bodies[stage.name])) for single in self.singles]
+        body = self.bodies[0][stage.name]
+        every = [list(_constants_of(bodies[stage.name])) for bodies in self.bodies]
         if len({len(row) for row in every}) != 1:
             raise _different_structure()
         rows = list(zip(*every, strict=True))

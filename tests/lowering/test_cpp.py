@@ -193,6 +193,8 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "centred_columns": (Module(lambda x: ((m := x.mean(0)).exp(), x - m)), [rand(50, 37)]),
     "logsumexp_column": (Module(lambda x: x.logsumexp(1).relu()), [rand(3, 5, 4, 7)]),
     "of_one": (Module(lambda x: x.logsumexp(1, keepdim=True).sum(1) * 2), [rand(5, 37)]),
+    "shared_keys": (Module(lambda q, k: q @ k.mT), [rand(2, 3, 20, 24), rand(2, 1, 18, 24).expand(2, 3, 18, 24)]),
+    "repeated": (Module(lambda a, b: a @ b), [rand(1, 37).expand(20, 37), rand(37, 1).expand(37, 30)]),
     "linear": (nn.Sequential(nn.Linear(61, 37), nn.GELU()), [rand(19, 61)]),
     "matmul_tn": (Module(lambda a, b: a.t() @ b), [rand(23, 13), rand(23, 37)]),
     "matmul_tt": (Module(lambda a, b: (a.t() @ b.t()).triu()), [rand(23, 37), rand(37, 23)]),
@@ -587,15 +589,30 @@ def test_a_panel_takes_vectors_of_several_rows_of_an_image() -> None:
     assert "vector % across" not in blocked(space_of(captured("linear")), "both")
 
 
-def test_constants_that_are_sizes_differ_between_workloads(tmp_path: Path) -> None:
-    model = nn.GroupNorm(2, 4).eval()
-    every = [[rand(2, 4, 5, 9)], [rand(3, 4, 6, 7)]]
-    graphs = [capture_graph(model, inputs) for inputs in every]
-    source = ScheduleSpace(graphs, l1_bytes=48 << 10, l2_bytes=1 << 20, vector_bytes=64, threads=2).render({})
-    declared = ParameterSpace.parse(source).defaults()
-    kernels = [Compiled("group_norm", f"workload {k}", source, declared, graph) for k, graph in enumerate(graphs)]
+SEVERAL: dict[str, tuple[nn.Module, list[list[torch.Tensor]]]] = {
+    "constants that are sizes": (nn.GroupNorm(2, 4), [[rand(2, 4, 5, 9)], [rand(3, 4, 6, 7)]]),
+    "the whole row of one is a part in the other": (
+        Module(lambda x: (torch.exp(x[:, :8]), x.sum())), [[rand(5, 8)], [rand(7, 16)]],
+    ),
+    "axes that only one size tells apart": (
+        Module(lambda x: (x[:8, 0].sum(), x * 2, x.sum(1))), [[rand(8, 8)], [rand(16, 16)]],
+    ),
+}  # fmt: skip
+
+
+def test_one_source_is_right_for_workloads_of_different_sizes(tmp_path: Path) -> None:
+    kernels = []
+    for case, (model, every) in SEVERAL.items():
+        graphs = [capture_graph(model.eval(), inputs) for inputs in every]
+        space = ScheduleSpace(graphs, l1_bytes=48 << 10, l2_bytes=1 << 20, vector_bytes=64, threads=2)
+        for genome in space.textbook():
+            source = space.render(genome)
+            params = ParameterSpace.parse(source).defaults()
+            kernels += [Compiled(case, f"{k} {genome}", source, params, graph) for k, graph in enumerate(graphs)]
     library = build(kernels, tmp_path, "native")
-    for k, inputs in zip(kernels, every, strict=True):
+    for k in kernels:
+        model, every = SEVERAL[k.case]
+        inputs = every[int(k.label[0])]
         check(k, model, inputs, call(library, k, model, inputs))
 
 

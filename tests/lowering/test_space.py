@@ -40,6 +40,20 @@ class Attention(nn.Module):
         return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
 
 
+class Unrolled(nn.Module):
+    """A recurrence of 40 steps, each of which reads the one before it twice."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(40):
+            x = torch.sigmoid(x) * torch.tanh(x)
+        return x
+
+
+class ScaledByUnrolled(Unrolled):
+    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return x * super().forward(scale)
+
+
 class Flipped(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.flip(2) + 1
@@ -90,6 +104,24 @@ def test_mutation_and_crossing_give_other_kernels(add_norm: ScheduleSpace) -> No
         assert add_norm.render(mutant) != add_norm.render(a)
         assert add_norm.render(child) not in (add_norm.render(a), add_norm.render(b))
         assert all(mutant[key] in genes[key] for key in mutant) and all(child[key] in genes[key] for key in child)
+
+
+def kernel(source: str) -> str:
+    """A source without what it says about itself."""
+    return "\n".join(line for line in source.splitlines() if "//" not in line or "evoforge:" in line)
+
+
+def test_changes_that_are_void_are_none() -> None:
+    """In a small product most decisions have no effect, but the source names them."""
+    space, rng = space_of(nn.Linear(48, 64), [(6, 48)]), np.random.default_rng(3)
+    a, b = space.sample(rng, PLAIN), space.sample(rng, PLAIN)
+    for _ in range(20):
+        mutant, child = space.mutate(a, rng, PLAIN), space.cross(a, b, rng, PLAIN)
+        assert kernel(space.render(mutant)) != kernel(space.render(a))
+        assert kernel(space.render(child)) not in (kernel(space.render(a)), kernel(space.render(b)))
+        a, b = mutant, space.sample(rng, PLAIN)
+    found = space.textbook()
+    assert len({kernel(space.render(genome)) for genome in found}) == len(found)
 
 
 def test_climbing_ends_where_no_single_decision_is_better(add_norm: ScheduleSpace) -> None:
@@ -205,6 +237,20 @@ def test_workloads_whose_indices_depend_on_their_sizes_are_refused(model: nn.Mod
     assert space_of(model, [(2, 2, 6, 6)], [(4, 2, 6, 6)]).render({})
 
 
+@pytest.mark.parametrize("sizes", [(1, 4), (4, 1)])
+def test_workloads_of_which_one_has_no_such_axis_are_refused(sizes: tuple[int, int]) -> None:
+    with pytest.raises(UnsupportedError, match=r"1 in all workloads or in none.*separate tasks|differ in sizes only"):
+        space_of(nn.LayerNorm(16), *([(rows, 16)] for rows in sizes))
+
+
+@pytest.mark.parametrize("other", [torch.zeros(19, 6).t(), torch.zeros(1, 19).expand(6, 19)])
+def test_workloads_that_lie_differently_in_memory_are_refused(other: torch.Tensor) -> None:
+    for inputs in ([torch.zeros(4, 19), other], [other, torch.zeros(4, 19)]):
+        graphs = [capture_graph(nn.Tanh(), [x]) for x in inputs]
+        with pytest.raises(UnsupportedError, match=r"strides of in0 that are 0 or 1 in all.*separate tasks"):
+            ScheduleSpace(graphs, l1_bytes=48 << 10, l2_bytes=1 << 20, vector_bytes=64, threads=2)
+
+
 def test_workloads_of_different_structure_are_refused() -> None:
     axes = (Axis("i0", 8),)
     load = Load("in0", ())
@@ -219,6 +265,33 @@ def test_workloads_of_different_structure_are_refused() -> None:
         graphs.append(Graph(tensors, (Stage(name, "map", axes, load, ("out0",)),)))
     with pytest.raises(UnsupportedError, match="differ in sizes only"):
         ScheduleSpace(graphs, l1_bytes=1, l2_bytes=1 << 20, vector_bytes=64, threads=1)
+
+
+def test_maps_that_read_each_other_twice_are_walked_once() -> None:
+    """By all ways from one to the other it would take for ever."""
+    assert space_of(ScaledByUnrolled(), [(64, 16), (16,)]).render({}).count("evo::tanh(") == 40
+
+
+class UnrolledSoftmax(Unrolled):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(super().forward(x), -1)
+
+
+class Blurred(nn.Module):
+    """Every step adds two neighbours of the step before: written out, there are 2⁴⁰."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(40):
+            x = x[:, 1:] + x[:, :-1]
+        return x
+
+
+def test_rewrites_fit_whatever_was_computed_before() -> None:
+    assert "maxsum" in space_of(UnrolledSoftmax(), [(64, 128)]).render({"rewrite:maxsum": "on"})
+
+
+def test_sums_of_neighbours_are_kept_before_they_are_too_long() -> None:
+    assert space_of(Blurred(), [(64, 128)]).render({}).count(" + ") < 2000
 
 
 def test_an_unknown_gene_value_is_refused() -> None:
