@@ -257,6 +257,31 @@ REDUCTIONS = {
     "cumsum_exclusive": f(lambda x: torch.cat((torch.zeros_like(x[:, :1]), x), 1)[:, :-1].cumsum(1), X),
 }
 
+TIED = integers(0, 3, 4, 9)
+ORDERS = {
+    "sort": f(lambda x: (*x.sort(1), *x.sort(0, descending=True), x.argsort(), torch.msort(x)), X),
+    "sort_ties": f(
+        lambda a, x: (
+            *a.sort(stable=True),
+            *a.sort(stable=True, dim=0, descending=True),
+            *x.sort(dim=1, stable=True),
+            *(a > 1).sort(stable=True),
+        ),
+        TIED,
+        SPECIAL,
+    ),
+    "topk": f(lambda x: (*x.topk(3), *x.topk(2, 1, largest=False), *x.topk(1, 0), *x.sum().topk(1)), X),
+    "topk_ties": f(
+        lambda a, x: (a.topk(4)[0], a.topk(2, 0)[0], x.topk(2)[0], x.topk(2, largest=False)[0]), TIED, SPECIAL
+    ),
+    "kthvalue": f(lambda x, a: (*x.kthvalue(2), *x.kthvalue(4, 1, keepdim=True), a.kthvalue(3)[0]), X, TIED),
+    "median": f(lambda x: (x.median(), *x.median(1), *x.median(2, keepdim=True), x[:, :4].median(1)[0]), X),
+    "median_ties": f(
+        lambda a, x: (a.median(), a.median(1)[0], *x.median(1), x.median(0)[0], x.median()), TIED, SPECIAL
+    ),
+    "median_scalar": f(lambda x: (x.sum().median(), *x.sum().sort(), *x.sum().median(0)), X),
+}
+
 CLASSES = integers(0, 7, 6)
 LOSSES = {
     "mse": f(lambda x, y: (F.mse_loss(x, y), F.l1_loss(x, y), F.mse_loss(x, y, reduction="sum")), X, Y),
@@ -366,7 +391,7 @@ CONTRACTIONS = {
 }
 
 
-@pytest.mark.parametrize("family", ["POINTWISE", "VIEWS", "REDUCTIONS", "LOSSES", "CONTRACTIONS"])
+@pytest.mark.parametrize("family", ["POINTWISE", "VIEWS", "REDUCTIONS", "ORDERS", "LOSSES", "CONTRACTIONS"])
 def test_agrees_with_torch(family: str, check_naive: Callable[[Any], None]) -> None:
     check_naive(globals()[family])
 

@@ -6,6 +6,7 @@ from evoforge.lowering.operators import (
     contractions,
     indexing,
     norms,
+    orders,
     pointwise,
     pooling,
     reductions,
@@ -17,4 +18,16 @@ from evoforge.lowering.operators.registry import HANDLERS, register
 
 __all__ = ["HANDLERS", "Builder", "Value", "register"]
 
-_FAMILIES = (activations, attention, contractions, indexing, norms, pointwise, pooling, reductions, scans, views)
+_FAMILIES = (
+    activations,
+    attention,
+    contractions,
+    indexing,
+    norms,
+    orders,
+    pointwise,
+    pooling,
+    reductions,
+    scans,
+    views,
+)
