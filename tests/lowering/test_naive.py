@@ -183,6 +183,34 @@ VIEWS = {
     "shuffle": f(lambda x: (F.pixel_shuffle(x, 2), F.channel_shuffle(x, 2)), IMAGE),
     "strided": f(lambda x, y: x + y, normal(7, 5, 3).permute(2, 1, 0), normal(3, 1, 7).expand(3, 5, 7)),
     "embedding": m(nn.Embedding(11, 6), integers(0, 11, 3, 4)),
+    "bags": m(nn.EmbeddingBag(11, 6, mode="sum"), integers(0, 11, 3, 4)),
+    "bags_mean": m(nn.EmbeddingBag(11, 6), integers(0, 11, 3, 4)),
+    "bags_max": m(nn.EmbeddingBag(11, 6, mode="max"), integers(0, 11, 1, 4)),
+    "bags_weighted": f(
+        lambda i, w, p: F.embedding_bag(i, w, mode="sum", per_sample_weights=p),
+        integers(0, 11, 3, 4),
+        normal(11, 6),
+        normal(3, 4),
+    ),
+    "bags_padded": f(
+        lambda i, w: [F.embedding_bag(i, w, mode=mode, padding_idx=2) for mode in ("sum", "mean", "max")],
+        torch.tensor([[2, 2, 2], [1, 2, 3], [0, 4, 4]]),
+        normal(11, 6),
+    ),
+    "bags_at": f(
+        lambda i, w: F.embedding_bag(i, w, torch.arange(0, 13, 4), include_last_offset=True),
+        integers(0, 11, 12),
+        normal(11, 6),
+    ),
+    "fold": f(
+        lambda x, y: (
+            F.fold(x, (4, 5), 2),
+            F.fold(y, (7, 6), (3, 2), dilation=(2, 1), padding=(1, 2), stride=(1, 3)),
+            F.fold(F.unfold(x.view(2, 3, 4, 12), 3, padding=1, stride=2), (4, 12), 3, padding=1, stride=2),
+        ),
+        normal(2, 12, 12),
+        normal(24, 15),
+    ),
     "gather": f(
         lambda x, i: (x.gather(1, i), x.index_select(1, i[0, :, 0]), x[:, i[0, 0]], x[i[:, 0, 0]]),
         X,

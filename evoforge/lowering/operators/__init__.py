@@ -3,7 +3,9 @@
 from evoforge.lowering.operators import (
     activations,
     attention,
+    bags,
     contractions,
+    folds,
     indexing,
     norms,
     orders,
@@ -21,7 +23,9 @@ __all__ = ["HANDLERS", "Builder", "Value", "register"]
 _FAMILIES = (
     activations,
     attention,
+    bags,
     contractions,
+    folds,
     indexing,
     norms,
     orders,
