@@ -131,6 +131,7 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "of_one": (Module(lambda x: x.logsumexp(1, keepdim=True).sum(1) * 2), [rand(5, 37)]),
     "padded_bags": (nn.EmbeddingBag(11, 37, mode="max", padding_idx=2), [torch.arange(30).view(5, 6) % 11]),
     "fold": (Module(lambda x: fn.fold(x, (6, 9), 3, padding=1, stride=2)), [rand(2, 36, 15)]),
+    "signs": (Module(lambda x, y: 1 / torch.copysign(x, y)), [rand(5, 37), rand(5, 37).clamp(-0.5, -0.0)]),
     "routed": (Module(lambda x: torch.topk(x.softmax(-1), 3)), [rand(9, 21)]),
     "median_column": (Module(lambda x: x.median(0)), [rand(20, 37).round(decimals=1)]),
     "sorted_numbers": (Module(lambda a: a.sort(stable=True, descending=True)), [rand(5, 37).round().long()]),

@@ -161,6 +161,17 @@ POINTWISE = {
     "alias": f(lambda x: (x, x, x.t(), x + 1, x + 1), normal(3, 4)),
     "nested": f(lambda pair, table: (pair[0] + table["k"], pair[1] * 2), [X, Y], {"k": Y}),
     "baked": f(lambda x, k, y: x * k + y, X, 3, Y),
+    "copysign": f(
+        lambda x, s, a: (
+            torch.copysign(x[0, 0, 0], s),
+            torch.copysign(s, -2),
+            torch.copysign(3 * s, -s),
+            a.copysign(-0.0),
+        ),
+        X,
+        torch.where(SPECIAL.isnan(), 1.0, SPECIAL),
+        WHOLE,
+    ),
     "scalar": f(lambda x: (x.sum() + 1, x.mean() * x.max()), X),
 }
 
