@@ -164,7 +164,7 @@ EVO_INLINE double sigmoid(double x) { return 1. / (1. + exp(-x)); }
 #define EVO_SCALAR(name)                                                              \
     EVO_INLINE float name(float x, float y) { return __builtin_##name##f(x, y); }     \
     EVO_INLINE double name(double x, double y) { return __builtin_##name(x, y); }
-EVO_SCALAR(pow) EVO_SCALAR(atan2) EVO_SCALAR(fmod) EVO_SCALAR(hypot)
+EVO_SCALAR(pow) EVO_SCALAR(atan2) EVO_SCALAR(fmod) EVO_SCALAR(hypot) EVO_SCALAR(copysign)
 #undef EVO_SCALAR
 
 // Python's signs: the remainder has the sign of the divisor

@@ -55,7 +55,7 @@ OPS = {
     # binary (round is to even; floordiv and mod follow Python's signs, fmod C's)
     "add": 2, "sub": 2, "mul": 2, "div": 2, "floordiv": 2, "mod": 2, "fmod": 2, "pow": 2, "max": 2,
     "min": 2, "atan2": 2, "eq": 2, "ne": 2, "lt": 2, "le": 2, "gt": 2, "ge": 2, "and": 2, "or": 2,
-    "xor": 2, "shl": 2, "shr": 2,
+    "xor": 2, "shl": 2, "shr": 2, "copysign": 2,
 }  # fmt: skip
 """Operator name → number of arguments. ``max`` and ``min`` propagate NaN as torch does."""
 

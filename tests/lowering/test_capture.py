@@ -164,7 +164,13 @@ def branching(x: torch.Tensor) -> torch.Tensor:
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], type[EvoforgeError], str]] = {
-    "operators": (lambda x: (x.sort()[0], x.topk(2)[0]), UnsupportedError, r"aten\.sort.*aten\.topk"),
+    "operators": (lambda x: (torch.lgamma(x), x.nanmedian(1)[0]), UnsupportedError, r"aten\.lgamma.*aten\.nanmedian"),
+    "long_order": (lambda x: x.repeat(1, 200).topk(2)[0], UnsupportedError, r"aten\.topk.*800 elements"),
+    "ragged_bags": (
+        lambda x: F.embedding_bag(torch.arange(4), x, x[0, :2].long()),
+        UnsupportedError,
+        r"embedding_bag.*offsets",
+    ),
     "own_name": (lambda x: torch.lgamma(x), UnsupportedError, r"aten\.lgamma"),
     "added_where": (lambda x: x.index_put((x > 0,), x[0, 0], accumulate=True), UnsupportedError, r"aten\.index_put"),
     "complex": (lambda x: torch.fft.fft(x).abs(), UnsupportedError, "fft"),

@@ -161,6 +161,17 @@ POINTWISE = {
     "alias": f(lambda x: (x, x, x.t(), x + 1, x + 1), normal(3, 4)),
     "nested": f(lambda pair, table: (pair[0] + table["k"], pair[1] * 2), [X, Y], {"k": Y}),
     "baked": f(lambda x, k, y: x * k + y, X, 3, Y),
+    "copysign": f(
+        lambda x, s, a: (
+            torch.copysign(x[0, 0, 0], s),
+            torch.copysign(s, -2),
+            torch.copysign(3 * s, -s),
+            a.copysign(-0.0),
+        ),
+        X,
+        torch.where(SPECIAL.isnan(), 1.0, SPECIAL),
+        WHOLE,
+    ),
     "scalar": f(lambda x: (x.sum() + 1, x.mean() * x.max()), X),
 }
 
@@ -183,6 +194,34 @@ VIEWS = {
     "shuffle": f(lambda x: (F.pixel_shuffle(x, 2), F.channel_shuffle(x, 2)), IMAGE),
     "strided": f(lambda x, y: x + y, normal(7, 5, 3).permute(2, 1, 0), normal(3, 1, 7).expand(3, 5, 7)),
     "embedding": m(nn.Embedding(11, 6), integers(0, 11, 3, 4)),
+    "bags": m(nn.EmbeddingBag(11, 6, mode="sum"), integers(0, 11, 3, 4)),
+    "bags_mean": m(nn.EmbeddingBag(11, 6), integers(0, 11, 3, 4)),
+    "bags_max": m(nn.EmbeddingBag(11, 6, mode="max"), integers(0, 11, 1, 4)),
+    "bags_weighted": f(
+        lambda i, w, p: F.embedding_bag(i, w, mode="sum", per_sample_weights=p),
+        integers(0, 11, 3, 4),
+        normal(11, 6),
+        normal(3, 4),
+    ),
+    "bags_padded": f(
+        lambda i, w: [F.embedding_bag(i, w, mode=mode, padding_idx=2) for mode in ("sum", "mean", "max")],
+        torch.tensor([[2, 2, 2], [1, 2, 3], [0, 4, 4]]),
+        normal(11, 6),
+    ),
+    "bags_at": f(
+        lambda i, w: F.embedding_bag(i, w, torch.arange(0, 13, 4), include_last_offset=True),
+        integers(0, 11, 12),
+        normal(11, 6),
+    ),
+    "fold": f(
+        lambda x, y: (
+            F.fold(x, (4, 5), 2),
+            F.fold(y, (7, 6), (3, 2), dilation=(2, 1), padding=(1, 2), stride=(1, 3)),
+            F.fold(F.unfold(x.view(2, 3, 4, 12), 3, padding=1, stride=2), (4, 12), 3, padding=1, stride=2),
+        ),
+        normal(2, 12, 12),
+        normal(24, 15),
+    ),
     "gather": f(
         lambda x, i: (x.gather(1, i), x.index_select(1, i[0, :, 0]), x[:, i[0, 0]], x[i[:, 0, 0]]),
         X,
@@ -255,6 +294,31 @@ REDUCTIONS = {
     "cummax": f(lambda x, s: (*x.cummax(1), *s.cummax(1)), X, SPECIAL),
     "cummin_ties": f(lambda a, b: (*a.cummin(0), *b.cummin(-1)), WHOLE, integers(0, 3, 4, 9)),
     "cumsum_exclusive": f(lambda x: torch.cat((torch.zeros_like(x[:, :1]), x), 1)[:, :-1].cumsum(1), X),
+}
+
+TIED = integers(0, 3, 4, 9)
+ORDERS = {
+    "sort": f(lambda x: (*x.sort(1), *x.sort(0, descending=True), x.argsort(), torch.msort(x)), X),
+    "sort_ties": f(
+        lambda a, x: (
+            *a.sort(stable=True),
+            *a.sort(stable=True, dim=0, descending=True),
+            *x.sort(dim=1, stable=True),
+            *(a > 1).sort(stable=True),
+        ),
+        TIED,
+        SPECIAL,
+    ),
+    "topk": f(lambda x: (*x.topk(3), *x.topk(2, 1, largest=False), *x.topk(1, 0), *x.sum().topk(1)), X),
+    "topk_ties": f(
+        lambda a, x: (a.topk(4)[0], a.topk(2, 0)[0], x.topk(2)[0], x.topk(2, largest=False)[0]), TIED, SPECIAL
+    ),
+    "kthvalue": f(lambda x, a: (*x.kthvalue(2), *x.kthvalue(4, 1, keepdim=True), a.kthvalue(3)[0]), X, TIED),
+    "median": f(lambda x: (x.median(), *x.median(1), *x.median(2, keepdim=True), x[:, :4].median(1)[0]), X),
+    "median_ties": f(
+        lambda a, x: (a.median(), a.median(1)[0], *x.median(1), x.median(0)[0], x.median()), TIED, SPECIAL
+    ),
+    "median_scalar": f(lambda x: (x.sum().median(), *x.sum().sort(), *x.sum().median(0)), X),
 }
 
 CLASSES = integers(0, 7, 6)
@@ -366,7 +430,7 @@ CONTRACTIONS = {
 }
 
 
-@pytest.mark.parametrize("family", ["POINTWISE", "VIEWS", "REDUCTIONS", "LOSSES", "CONTRACTIONS"])
+@pytest.mark.parametrize("family", ["POINTWISE", "VIEWS", "REDUCTIONS", "ORDERS", "LOSSES", "CONTRACTIONS"])
 def test_agrees_with_torch(family: str, check_naive: Callable[[Any], None]) -> None:
     check_naive(globals()[family])
 

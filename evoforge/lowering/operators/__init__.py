@@ -3,9 +3,12 @@
 from evoforge.lowering.operators import (
     activations,
     attention,
+    bags,
     contractions,
+    folds,
     indexing,
     norms,
+    orders,
     pointwise,
     pooling,
     reductions,
@@ -17,4 +20,18 @@ from evoforge.lowering.operators.registry import HANDLERS, register
 
 __all__ = ["HANDLERS", "Builder", "Value", "register"]
 
-_FAMILIES = (activations, attention, contractions, indexing, norms, pointwise, pooling, reductions, scans, views)
+_FAMILIES = (
+    activations,
+    attention,
+    bags,
+    contractions,
+    folds,
+    indexing,
+    norms,
+    orders,
+    pointwise,
+    pooling,
+    reductions,
+    scans,
+    views,
+)

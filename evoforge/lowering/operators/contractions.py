@@ -12,7 +12,7 @@ from evoforge.lowering.operators.builder import Builder, Value, op
 from evoforge.lowering.operators.registry import register
 from evoforge.lowering.operators.views import guarded
 
-__all__ = ["product_sum"]
+__all__ = ["product_sum", "sent"]
 
 Index = list[Affine]
 
@@ -242,27 +242,37 @@ def _direct_body(
 def _transposed_body(
     x: Value, weight: Value, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int, t: str
 ) -> Any:
-    """Input y sends to y·stride − padding + k·dilation; read backwards with a divisibility guard."""
     per_in, per_out = x.shape[1] // groups, weight.shape[1]
 
     def body(i: Index, r: Index, e: dict[str, int]) -> Expr:
         group = floordiv(i[1], per_out, e)
         channel = add(scale(group, per_in), r[0])
         own = add(i[1], scale(group, -per_out))
-        at, guards = [], []
-        for k in range(len(stride)):
-            back = add(i[2 + k], const(padding[k]), scale(r[1 + k], -dilation[k]))
-            if stride[k] > 1:
-                guards.append(Guard(back, "divides", stride[k]))
-            limit = (x.shape[2 + k] - 1) * stride[k]
-            guards += [Guard(back), Guard(add(const(limit), scale(back, -1)))]
-            at.append(floordiv(back, stride[k], e))
-        needed = tuple(g for g in guards if g.kind == "divides" or bounds(g.arg, e)[0] < 0)
-        read = x.read([i[0], channel, *at], e, t)
-
-        def visit(node: Any) -> Any:
-            return Load(node.tensor, node.index, node.guards + needed, 0.0) if isinstance(node, Load) else node
-
-        return op("mul", rewrite(read, visit), weight.read([channel, own, *r[1:]], e, t), dtype=t)
+        read = sent(x, [i[0], channel], i[2:], r[1:], stride, padding, dilation, e, t)
+        return op("mul", read, weight.read([channel, own, *r[1:]], e, t), dtype=t)
 
     return body
+
+
+def sent(
+    x: Value, lead: Index, place: Index, taps: Index, stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], e: dict[str, int], t: str,
+) -> Expr:  # fmt: skip
+    """What arrives at `place` where input y sends to y·stride − padding + tap·dilation; 0 where no input does.
+
+    Read backwards, with a divisibility guard. The last dimensions of `x`, behind `lead`, are the y.
+    """
+    at, guards = [], []
+    for k, size in enumerate(x.shape[len(lead) :]):
+        back = add(place[k], const(padding[k]), scale(taps[k], -dilation[k]))
+        if stride[k] > 1:
+            guards.append(Guard(back, "divides", stride[k]))
+        guards += [Guard(back), Guard(add(const((size - 1) * stride[k]), scale(back, -1)))]
+        at.append(floordiv(back, stride[k], e))
+    needed = tuple(g for g in guards if g.kind == "divides" or bounds(g.arg, e)[0] < 0)
+
+    def visit(node: Any) -> Any:
+        return Load(node.tensor, node.index, node.guards + needed, 0.0) if isinstance(node, Load) else node
+
+    result: Expr = rewrite(x.read([*lead, *at], e, t), visit)
+    return result

@@ -1,0 +1,127 @@
+"""Order along a dimension: the place of an element is the number of those that come before it.
+
+Of n elements that takes n² comparisons, but in vectors and without a branch, so n is bounded. Equal elements stay
+in their order, and NaN is larger than everything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from evoforge.lowering.index import add, affine, const, scale
+from evoforge.lowering.ir import Affine, Cast, Const, Expr, Indirect, Position
+from evoforge.lowering.operators.builder import Builder, Value, is_float, op, where
+from evoforge.lowering.operators.registry import register
+from evoforge.lowering.operators.views import reshaped
+
+__all__: list[str] = []
+
+Index = list[Affine]
+
+_LONGEST = 512
+_ONE, _NONE = Const(1.0, "f32"), Const(0.0, "f32")  # places are counted in floats, which are vectors everywhere
+
+
+@register("sort", "sort.stable", "argsort", "argsort.stable", "msort")
+def _sort(b: Builder, x: Value, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> Any:
+    name = b.origin.split(".")[1]
+    dim = 0 if name == "msort" else dim
+    values, at = _ordered(b, x, dim, range(x.shape[dim] if x.rank else 1), descending)
+    return {"argsort": at, "msort": values}.get(name, (values, at))
+
+
+@register("topk")
+def _topk(b: Builder, x: Value, k: int, dim: int = -1, largest: bool = True, _: bool = True) -> tuple[Value, Value]:
+    return _ordered(b, x, dim, range(k), largest)
+
+
+@register("kthvalue")
+def _kthvalue(b: Builder, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
+    values, at = _ordered(b, x, dim, range(k - 1, k), False)
+    return reshaped(values, b.out_shape(0)), reshaped(at, b.out_shape(1))
+
+
+@register("median", "median.dim")
+def _median(b: Builder, x: Value, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The lower one of two in the middle; NaN where there is one."""
+    if dim is None:
+        values, _ = _middle(b, reshaped(x, (math.prod(x.shape),)), 0)
+        return reshaped(values, ())
+    values, at = _middle(b, x, dim)
+    return reshaped(values, b.out_shape(0)), reshaped(at, b.out_shape(1))
+
+
+def _middle(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
+    x, dim = _with_dims(x, dim)
+    size, t = x.shape[dim], x.dtype
+    values, at = _ordered(b, x, dim, range((size - 1) // 2, (size - 1) // 2 + 1), False)
+    if not is_float(t):
+        return values, at
+    top, first = b.reduce(values.shape, [size], t, "argmax", lambda i, r, e: x.read(_put(i, dim, r[0]), e), "top")
+
+    def chosen(nan: Value, other: Value) -> Value:
+        def body(i: Index, e: dict[str, int]) -> Expr:
+            return where(op("isnan", top.read(i, e), dtype="bool"), nan.read(i, e), other.read(i, e), nan.dtype)
+
+        return b.map(values.shape, nan.dtype, body)
+
+    return chosen(top, values), chosen(first, at)
+
+
+def _ordered(b: Builder, x: Value, dim: int, places: range, descending: bool) -> tuple[Value, Value]:
+    """The elements at consecutive places along `dim`, and where they were."""
+    shape = x.shape
+    x, dim = _with_dims(x, dim)
+    place = _places(b, x, dim, descending)
+    found = (*x.shape[:dim], len(places), *x.shape[dim + 1 :])
+
+    def position(i: Index, r: Index, e: dict[str, int]) -> Expr:
+        wanted = Position(add(i[dim], const(places.start)), "f32")
+        here = op("eq", place.read(_put(i, dim, r[0]), e), wanted, dtype="bool")
+        return where(here, Position(r[0], "f32"), _NONE, "f32")
+
+    counted = b.sum(found, [x.shape[dim]], "f32", position, "found")
+    at = b.map(found, "i64", lambda i, e: Cast(counted.read(i, e), "i64"), "at")
+
+    def value(i: Index, e: dict[str, int]) -> Expr:
+        return x.read(_put(i, dim, affine([(1, Indirect(at.read(i, e)))])), e)
+
+    values = b.map(found, x.dtype, value)
+    return (values, at) if shape else (reshaped(values, ()), reshaped(at, ()))
+
+
+def _places(b: Builder, x: Value, dim: int, descending: bool) -> Value:
+    size = x.shape[dim]
+    if size > _LONGEST:
+        raise b.refuse(f"{size} elements along the dimension (of more than {_LONGEST} comparing all takes too long)")
+    t = "i32" if x.dtype == "bool" else x.dtype
+
+    def body(i: Index, r: Index, e: dict[str, int]) -> Expr:
+        here, other = x.read(i, e, t), x.read(_put(i, dim, r[0]), e, t)
+        before, behind = _larger(here, other, t), _larger(other, here, t)
+        if descending:
+            before, behind = behind, before
+        earlier = op("lt", Position(add(r[0], scale(i[dim], -1)), "i64"), Const(0, "i64"), dtype="bool")
+        equal = op("and", op("not", behind, dtype="bool"), earlier, dtype="bool")
+        return where(op("or", before, equal, dtype="bool"), _ONE, _NONE, "f32")
+
+    return b.sum(x.shape, [size], "f32", body, "place")
+
+
+def _larger(x: Expr, y: Expr, t: str) -> Expr:
+    larger = op("gt", x, y, dtype="bool")
+    if not is_float(t):
+        return larger
+    number = op("not", op("isnan", y, dtype="bool"), dtype="bool")
+    return op("or", larger, op("and", op("isnan", x, dtype="bool"), number, dtype="bool"), dtype="bool")
+
+
+def _with_dims(x: Value, dim: int) -> tuple[Value, int]:
+    """A value of at least one dimension, and `dim` counted from its first."""
+    return (x, dim % x.rank) if x.rank else (reshaped(x, (1,)), 0)
+
+
+def _put(index: Sequence[Affine], dim: int, one: Affine) -> Index:
+    return [*index[:dim], one, *index[dim + 1 :]]
