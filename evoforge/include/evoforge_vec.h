@@ -108,6 +108,7 @@ EVO_INLINE vec lesser(vec a, vec b) { return (vec)_mm_min_ps((__m128)a, (__m128)
 
 EVO_INLINE vec max(vec a, vec b) { return select(isnan(b), b, detail::greater(b, a)); }
 EVO_INLINE vec min(vec a, vec b) { return select(isnan(b), b, detail::lesser(b, a)); }
+EVO_INLINE ivec abs(ivec x) { return x < 0 ? -x : x; }
 EVO_INLINE ivec max(ivec a, ivec b) { return a > b ? a : b; }
 EVO_INLINE ivec min(ivec a, ivec b) { return a < b ? a : b; }
 // for integers the NaN tests are void

@@ -317,9 +317,10 @@ def _whole(expr: Expr, ctx: Context) -> Value:
         then, other = (_as_vector(_whole(part, ctx)) for part in (expr.then, expr.other))
         return Value(f"evo::select({print_expr(expr.condition, ctx).text}, {then}, {other})", True, "i32")
     if isinstance(expr, Op):
-        left, right = (_whole(arg, ctx) for arg in expr.args)
-        if expr.name in ("max", "min"):
-            return Value(f"evo::{expr.name}({_as_vector(left)}, {_as_vector(right)})", True, "i32")
+        parts = [_whole(arg, ctx) for arg in expr.args]
+        if expr.name in ("abs", "max", "min"):
+            return Value(f"evo::{expr.name}({', '.join(_as_vector(part) for part in parts)})", True, "i32")
+        left, right = parts
         return Value(f"{_wrapped(left)} {_INFIX[expr.name]} {_wrapped(right)}", True, "i32", False)
     value = print_expr(expr, ctx)
     return value if value.dtype == "i32" else Value(f"evo::to_i32({value.text})", True, "i32")

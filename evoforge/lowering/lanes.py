@@ -172,7 +172,7 @@ def is_whole(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -
         return expr.dtype in ("i32", "i64") and is_whole(expr.arg, lane, node, tensors)
     if isinstance(expr, Op):
         parts = all(is_whole(arg, lane, node, tensors) for arg in expr.args)
-        return expr.name in ("add", "sub", "mul", "max", "min", *_BITWISE) and parts
+        return expr.name in ("add", "sub", "mul", "abs", "max", "min", *_BITWISE) and parts
     if isinstance(expr, Where):
         parts = is_whole(expr.then, lane, node, tensors) and is_whole(expr.other, lane, node, tensors)
         return parts and can_vectorise(expr.condition, lane, node, tensors)

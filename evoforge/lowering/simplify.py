@@ -5,11 +5,12 @@ They run once after capture; `tidy` is all of them in order. Each maps a `Graph`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from evoforge.lowering.index import add, axis, const, plain_axis, scale, substitute
+from evoforge.lowering.index import Extents, add, axis, bounds, const, plain_axis, scale, substitute
 from evoforge.lowering.ir import (
     Affine,
     Axis,
@@ -17,11 +18,13 @@ from evoforge.lowering.ir import (
     Const,
     Expr,
     Graph,
+    Indirect,
     Load,
     Op,
     Position,
     Stage,
     Tensor,
+    Where,
     loads,
     rewrite,
 )
@@ -43,6 +46,7 @@ __all__ = [
 ]
 
 _INTEGERS = {"i32", "i64"}  # smaller ones overflow, and wrap
+_ORDERED = ("lt", "le", "gt", "ge")
 
 
 def tidy(graph: Graph) -> Graph:
@@ -109,7 +113,7 @@ def positions_inline(graph: Graph) -> Graph:
                 made = known[node.tensor]
                 at = {a.name: index for a, index in zip(made.axes, node.index, strict=True)}
                 return substitute(made.body, at, extents)
-            return _folded(node)
+            return _folded(node, extents)
 
         stage = replace(stage, body=rewrite(stage.body, visit))
         stages.append(stage)
@@ -120,10 +124,17 @@ def positions_inline(graph: Graph) -> Graph:
     return Graph(graph.tensors, tuple(stages))
 
 
-def _folded(node: Any) -> Any:
-    """Sums, differences and multiples of integer positions are positions."""
+def _folded(node: Any, extents: Extents) -> Any:
+    """Sums, differences and multiples of integer positions are positions, and places in memory as they are; what
+    their ranges decide is decided (whether an index counts from the end)."""
+    if isinstance(node, Affine):
+        return _direct(node)
     if isinstance(node, Cast) and isinstance(node.arg, Position) and {node.dtype, node.arg.dtype} <= _INTEGERS:
         return replace(node.arg, dtype=node.dtype)
+    if isinstance(node, Where) and isinstance(node.condition, Const) and not node.condition.sizes:
+        return node.then if node.condition.value else node.other
+    if isinstance(node, Op) and node.name in _ORDERED:
+        return _decided(node, extents)
     if not isinstance(node, Op) or node.dtype not in _INTEGERS or node.name not in ("add", "sub", "mul"):
         return node
     left, right = (_index_of(arg) for arg in node.args)
@@ -135,6 +146,41 @@ def _folded(node: Any) -> Any:
         return node
     factor, index = (right.const, left) if left.terms else (left.const, right)
     return Position(scale(index, factor), node.dtype)
+
+
+def _direct(index: Affine) -> Affine:
+    """Without indices that are read from positions."""
+    found = const(index.const)
+    for factor, atom in index.terms:
+        made = _index_of(atom.value) if isinstance(atom, Indirect) else None
+        found = add(found, scale(made, factor) if made is not None else Affine(((factor, atom),)))
+    return found
+
+
+def _decided(op: Op, extents: Extents) -> Expr:
+    """A comparison of which the ranges of both sides know the result."""
+    (low, high), (least, most) = (_range(arg, extents) for arg in op.args)
+    always, never = {
+        "lt": (high < least, low >= most), "le": (high <= least, low > most),
+        "gt": (low > most, high <= least), "ge": (low >= most, high < least),
+    }[op.name]  # fmt: skip
+    return Const(always, "bool") if always or never else op
+
+
+def _range(expr: Expr, extents: Extents) -> tuple[float, float]:
+    """Smallest and largest value of whole numbers that positions alone decide, infinite where nothing is known."""
+    index = _index_of(expr)
+    if index is not None:
+        return bounds(index, extents)
+    if isinstance(expr, Op) and expr.dtype in _INTEGERS:
+        found = [_range(arg, extents) for arg in expr.args]
+        if expr.name == "abs":
+            ((low, high),) = found
+            return max(low, -high, 0), max(-low, high)
+        if expr.name in ("add", "sub"):
+            (low, high), (least, most) = found
+            return (low + least, high + most) if expr.name == "add" else (low - most, high - least)
+    return -math.inf, math.inf
 
 
 def _index_of(expr: Expr) -> Affine | None:

@@ -174,6 +174,14 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         Module(lambda x, w: x @ (torch.stack((w & 15, w >> 4), -1).flatten(1).to(x.dtype) - 8).t()),
         [rand(3, 20), torch.arange(110, dtype=torch.uint8).view(11, 10)],
     ),
+    "reflected": (
+        Module(lambda x: (fn.pad(x, (3, 2, 1, 2), mode="reflect"), fn.pad(x, (2, 3, 0, 1), mode="replicate"))),
+        [rand(2, 3, 5, 37)],
+    ),
+    "unfolded": (
+        Module(lambda x: fn.unfold(x, (3, 2), dilation=(1, 2), padding=1, stride=(2, 1))),
+        [rand(2, 3, 9, 21)],
+    ),
     "counted": (Module(counted), [rand(9, 70)]),
     "counted_evenly": (Module(counted), [rand(32, 64)]),
     "whole": (Module(whole), [rand(3, 37)]),
@@ -563,7 +571,17 @@ def test_rows_that_are_looked_up_are_read_as_vectors() -> None:
 
 
 def test_whole_numbers_are_looked_up_and_compared_in_vectors() -> None:
-    for case in ("looked_up", "compared", "halves_of_bytes", "signed_bits", "counted", "whole", "argmax_planes"):
+    for case in (
+        "looked_up",
+        "compared",
+        "halves_of_bytes",
+        "signed_bits",
+        "counted",
+        "whole",
+        "argmax_planes",
+        "reflected",
+        "unfolded",
+    ):
         assert "one_by_one" not in plain(case)
     assert "evo::lookup(in0" in plain("looked_up")
     assert "one_by_one" in plain("compared_beyond_32_bits"), "two long numbers need all of their bits"
