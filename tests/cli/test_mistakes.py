@@ -61,11 +61,9 @@ SORTS = """
 extern "C" int evo_run(const evo_call* call) {
     const float* x = EVO_IN(float, 0);
     float* out = EVO_OUT(float, 0);
-    const int64_t rows = EVO_SIZE(in0, 0), columns = EVO_SIZE(in0, 1);
-    for (int64_t row = 0; row < rows; row++) {
-        std::copy(x + row * columns, x + (row + 1) * columns, out + row * columns);
-        std::sort(out + row * columns, out + (row + 1) * columns);
-    }
+    const int64_t count = EVO_SIZE(out0, 0);
+    std::copy(x, x + count, out);
+    std::sort(out, out + count);
     return 0;
 }
 """
@@ -203,7 +201,7 @@ def test_a_full_disk_under_the_cache_is_no_bug(cli: Cli, task_file: Path, monkey
     ("body", "argv", "said"),
     [
         ("x + 1 if x.sum() > 0 else x - 1", [], ("task.py", ":11", "torch.where")),
-        ("torch.sort(x, dim=-1).values", [], ("aten.sort", "--from")),
+        ("torch.lgamma(x)", [], ("aten.lgamma", "--from")),
         ("torch.relu(x)", ["--set", "M=10000000000"], ("GiB", "--set")),
         ("torch.relu(x)", ["--set", "M=0"], ("(0, 64)", "--set")),
     ],
@@ -259,7 +257,7 @@ def test_evaluate_says_what_is_wrong_with_a_kernel(
 
 
 def test_an_operator_that_is_not_covered_is_searched_from_own_kernels(cli: Cli, tmp_path: Path) -> None:
-    path = task(tmp_path, "torch.sort(x, dim=-1).values")
+    path = task(tmp_path, "torch.sort(x.flatten()).values")
     path.write_text(path.read_text() + EAGER_ALONE)
     (tmp_path / "sorts.cpp").write_text(SORTS)
     (tmp_path / "broken.cpp").write_text(SORTS.replace("std::sort", "std::srot"))
