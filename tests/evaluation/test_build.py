@@ -158,7 +158,7 @@ def test_a_full_disk_is_said_and_nothing_is_kept(
         small = Builder(one_thread)
         assert small.build(HEAD, {}, None).status is Status.CORRECT
         filler = tmp_path / "filler"
-        with filler.open("wb") as file, contextlib.suppress(OSError):
+        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while True:
                 file.write(bytes(1 << 16))
         built = small.build(HEAD + "int x;", {}, None)
