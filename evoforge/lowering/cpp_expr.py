@@ -363,16 +363,13 @@ def _operation(op: Op, ctx: Context) -> Value:
         if short and (computed(op.dtype) in ("f32", "f64") or short in ("square", "cube")):
             value = print_expr(op.args[0], ctx)
             return Value(f"evo::{short}({value.text})", value.vector, computed(op.dtype))
-    if ctx.vector and ctx.lane in axes_of(op) and (gap := difference(op)) is not None:
-        return Value(_compared(op.name, gap, ctx), True, "bool", False)
-    if (
-        ctx.vector
-        and ctx.lane in axes_of(op)
-        and ctx.node is not None
-        and can_compare(op, ctx.lane, ctx.node, ctx.tensors)
-    ):
-        left, right = (_whole(arg, ctx) for arg in op.args)
-        return Value(f"{_wrapped(left)} {_INFIX[op.name]} {_wrapped(right)}", True, "bool", False)
+    if ctx.vector and op.name in COMPARISONS and ctx.lane in axes_of(op):
+        if (gap := difference(op)) is not None:
+            return Value(_compared(op.name, gap, ctx), True, "bool", False)
+        assert ctx.node is not None
+        if can_compare(op, ctx.lane, ctx.node, ctx.tensors):
+            left, right = (_whole(arg, ctx) for arg in op.args)
+            return Value(f"{_wrapped(left)} {_INFIX[op.name]} {_wrapped(right)}", True, "bool", False)
     args = [print_expr(arg, ctx) for arg in op.args]
     vector = any(arg.vector for arg in args)
     dtype = "bool" if op.name in (*COMPARISONS, "isnan", "isinf") else computed(op.dtype)

@@ -135,7 +135,7 @@ def _moved(loop: Walk, lanes: int, around: list[Walk]) -> tuple[float, float]:
         nbytes = touch.place.itemsize * _weight(mine)
         if touch.place.itemsize >= 4 * lanes:
             wide += nbytes
-        elif touch.access.wide and not touch.access.gathers:
+        elif touch.access.wide and not touch.gathers:
             wide += nbytes * lanes
         else:
             narrow += nbytes

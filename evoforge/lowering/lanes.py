@@ -22,10 +22,11 @@ from evoforge.lowering.ir import (
     Tensor,
     Where,
 )  # fmt: skip
+from evoforge.lowering.stages import dtype_of
 
 __all__ = [
-    "COMPARISONS", "INTS", "beside", "can_compare", "can_vectorise", "computed", "difference", "is_exact", "is_mask",
-    "is_plain", "is_truth", "is_whole", "moves", "phase", "stride_text",
+    "COMPARISONS", "INTS", "NEAR", "beside", "can_compare", "can_vectorise", "computed", "difference", "is_exact",
+    "is_mask", "is_plain", "is_truth", "is_whole", "moves", "phase", "stride_text",
 ]  # fmt: skip
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -34,6 +35,8 @@ _SMALL_INTS = ("i8", "u8", "i16", "i32")
 INTS = (*_SMALL_INTS, "i64")
 _BITWISE = ("and", "or", "xor", "shr")
 _MOST = 2**31 - 1
+NEAR = 4
+"""Elements at most so far apart are chosen from as many vectors, and not gathered (`EVO_NEAR` in the header)."""
 
 
 def computed(dtype: str) -> str:
@@ -57,7 +60,7 @@ def can_vectorise(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tenso
     if isinstance(expr, Op) and (difference(expr) is not None or can_compare(expr, lane, node, tensors)):
         return True
     if isinstance(expr, Op):
-        kinds = [expr.dtype, *(_dtype(arg, tensors) for arg in expr.args)]
+        kinds = [expr.dtype, *(dtype_of(arg, tensors) for arg in expr.args)]
         return all(k in (*_FLOATS, "bool") for k in kinds) and all(
             can_vectorise(a, lane, node, tensors) for a in expr.args
         )
@@ -67,22 +70,14 @@ def can_vectorise(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tenso
         if isinstance(expr.arg, Load) and tensors[expr.arg.tensor].dtype in _SMALL_INTS:
             plain = node.accesses[expr.arg].terms is not None and not expr.arg.guards
             return plain and computed(expr.dtype) == "f32"
-        if computed(expr.dtype) == "f32" and _dtype(expr.arg, tensors) in _SMALL_INTS:
+        if computed(expr.dtype) == "f32" and dtype_of(expr.arg, tensors) in _SMALL_INTS:
             return is_whole(expr.arg, lane, node, tensors) and is_plain(expr.arg, lane, node, tensors)
-        kinds = [expr.dtype, _dtype(expr.arg, tensors)]
+        kinds = [expr.dtype, dtype_of(expr.arg, tensors)]
         return all(k in (*_FLOATS, "bool") for k in kinds) and can_vectorise(expr.arg, lane, node, tensors)
     if isinstance(expr, Where):
         parts = (expr.condition, expr.then, expr.other)
         return expr.dtype in (*_FLOATS, "bool") and all(can_vectorise(part, lane, node, tensors) for part in parts)
     return False
-
-
-def _dtype(expr: Expr, tensors: Mapping[str, Tensor]) -> str:
-    if isinstance(expr, Load):
-        return tensors[expr.tensor].dtype
-    if isinstance(expr, Op) and expr.name in (*COMPARISONS, "isnan", "isinf", "not"):
-        return "bool" if expr.name != "not" else expr.dtype
-    return expr.dtype
 
 
 def moves(lane: str, factor: int, atom: Atom) -> bool:
@@ -158,7 +153,7 @@ def _is_looked_up(load: Load, lane: str, node: Node, tensors: Mapping[str, Tenso
 def is_whole(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -> bool:
     """Whether `expr` is whole numbers that make a vector of 32 bits each, as all indices do."""
     if lane not in axes_of(expr):
-        return _dtype(expr, tensors) in INTS
+        return dtype_of(expr, tensors) in INTS
     if isinstance(expr, Position):
         return all(isinstance(atom, str) for _, atom in expr.index.terms)
     if isinstance(expr, Load):
@@ -166,7 +161,7 @@ def is_whole(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -
         return plain and tensors[expr.tensor].dtype in INTS
     if isinstance(expr, Cast) and is_truth(expr.arg, lane, node, tensors):
         return expr.dtype in INTS
-    if isinstance(expr, Cast) and _dtype(expr.arg, tensors) in _FLOATS:
+    if isinstance(expr, Cast) and dtype_of(expr.arg, tensors) in _FLOATS:
         return expr.dtype in _SMALL_INTS and can_vectorise(expr.arg, lane, node, tensors)
     if isinstance(expr, Cast):
         return expr.dtype in ("i32", "i64") and is_whole(expr.arg, lane, node, tensors)
@@ -181,7 +176,7 @@ def is_whole(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -
 
 def is_truth(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -> bool:
     """Whether `expr` is truth values that make a vector."""
-    return _dtype(expr, tensors) == "bool" and can_vectorise(expr, lane, node, tensors)
+    return dtype_of(expr, tensors) == "bool" and can_vectorise(expr, lane, node, tensors)
 
 
 def is_exact(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -> bool:
@@ -189,13 +184,13 @@ def is_exact(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tensor]) -
     if isinstance(expr, Position | Const):
         return is_whole(expr, lane, node, tensors) and _is_inside(expr)
     if lane not in axes_of(expr):
-        return _dtype(expr, tensors) in _SMALL_INTS
+        return dtype_of(expr, tensors) in _SMALL_INTS
     if not is_whole(expr, lane, node, tensors):
         return False
     if isinstance(expr, Load):
-        return _dtype(expr, tensors) in _SMALL_INTS
+        return dtype_of(expr, tensors) in _SMALL_INTS
     if isinstance(expr, Cast):
-        made = _dtype(expr.arg, tensors) not in INTS
+        made = dtype_of(expr.arg, tensors) not in INTS
         return made or is_exact(expr.arg, lane, node, tensors)
     if isinstance(expr, Op) and not (expr.dtype == "i32" or expr.name in (*_BITWISE, "max", "min")):
         return False  # 32 bits overflow as torch's do, no others
@@ -223,7 +218,7 @@ def can_compare(op: Op, lane: str, node: Node, tensors: Mapping[str, Tensor]) ->
     if not plain or not all(is_whole(arg, lane, node, tensors) for arg in op.args):
         return False
     exact = [is_exact(_uncast(arg), lane, node, tensors) for arg in op.args]
-    kinds = [_dtype(_uncast(arg), tensors) for arg in op.args]
+    kinds = [dtype_of(_uncast(arg), tensors) for arg in op.args]
     return all(exact) or any(
         kind in ("i8", "u8", "i16") or _is_inside(_uncast(arg)) for kind, arg in zip(kinds, op.args, strict=True)
     )

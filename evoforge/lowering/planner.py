@@ -14,6 +14,7 @@ from evoforge.errors import UnsupportedError
 from evoforge.lowering.chain import find_chain
 from evoforge.lowering.contraction import find_contraction
 from evoforge.lowering.domain import Access, Domain, Node, aligned
+from evoforge.lowering.lanes import NEAR
 from evoforge.lowering.nests import Nest, Pass, Plan
 from evoforge.lowering.regions import is_tensor_sized, reads_through, regions
 from evoforge.lowering.schedule import Schedule
@@ -298,9 +299,6 @@ class _Planner:
             self.memory.append(tensor)
 
 
-_NEAR = 4  # as `evo::gather` has it
-
-
 def _orient(domain: Domain, nest: Nest) -> None:
     """Chooses the lane axis: the one along which most bytes are contiguous, lanes that would be idle not counted.
 
@@ -314,7 +312,7 @@ def _orient(domain: Domain, nest: Nest) -> None:
             for access, times in (*((read, 1) for read in node.reads()), *written):
                 for name, size in access.terms or ():
                     step = abs(size.first)
-                    if 1 <= step <= _NEAR:
+                    if 1 <= step <= NEAR:
                         elements = domain.numel(sorted(access.axes)).first
                         weight[name] = weight.get(name, 0) + times * elements / step
     axes = {a for one in nest.passes for node in one.nodes for a in (*node.axes, *node.reduction)}

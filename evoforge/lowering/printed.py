@@ -16,7 +16,10 @@ __all__ = ["Access", "Let", "Loop", "arguments", "parsed", "read_body"]
 
 _LOOP = re.compile(r"for \(int64_t (\w+) = (.+); \w+ (?:<|>=) (.+); (.+)\)(?: \{)?$")
 _LET = re.compile(r"(const int64_t|(?:const )?(?:float|double|u?int\d+_t|evo::bf16)\*) (\w+) = (.+);$")
-_CALL = re.compile(r"evo::(load|load_quotients|gather|store|stream|prefetch)\((\w+)\b(?: \+ )?")
+_CALL = re.compile(
+    r"evo::(load|load_i32|load_quotients|gather|gather_i32|lookup|store|stream|prefetch|prefetch_to_write)"
+    r"\((\w+)\b(?: \+ )?"
+)
 _SUBSCRIPT = re.compile(r"(?<![\w:])(\w+)\[")
 _TILE = re.compile(r"(?:^evo::vec )?\b(\w+_tile)\[(?:r|TILE_ROWS\w*)\]\[(?:u|TILE_VECTORS\w*)\](?: = )?")
 _VECTOR = re.compile(r"evo::(?!min\b|max\b)\w+\(|^(?:const )?evo::vec\b")
@@ -33,13 +36,13 @@ _COLLAPSE = re.compile(r"collapse\((\d+)\)")
 
 @dataclass(frozen=True)
 class Access:
-    """One access per trip: `kind` is load, store, stream or prefetch; `wide`: `vectors` of elements."""
+    """One access per trip: `kind` is load, store, stream or prefetch; `wide`: `vectors` of elements, `apart` so far."""
 
     pointer: str
     index: str
     kind: str
     wide: bool
-    gathers: bool = False
+    apart: str = ""
     condition: str = ""
     vectors: int = 1
 
@@ -176,9 +179,12 @@ def _accesses(text: str) -> Iterator[Access]:
         index = given[0] if found.group(0).endswith("+ ") else "0"
         if name == "load_quotients":
             index = f"{index} + ({given[-4]}) / {given[-3]}"
+        elif name == "lookup":
+            index = _SOMEWHERE
         condition = given[-1] if name == "stream" else ""
-        kind = name if name in ("store", "stream", "prefetch") else "load"
-        access = Access(pointer, index, kind, kind != "prefetch", name == "gather", condition)
+        kind = {"store": "store", "stream": "stream"}.get(name, "prefetch" if name.startswith("prefetch") else "load")
+        apart = given[1] if name == "gather" else _SOMEWHERE if name in ("gather_i32", "lookup") else ""
+        access = Access(pointer, index, kind, kind != "prefetch", apart, condition)
         if condition or kind == "store":
             stored.append(access)
         else:

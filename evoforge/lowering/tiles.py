@@ -98,7 +98,7 @@ def vectors_per_trip(loop: Walk, lanes: int) -> int:
     for touch, times in _straight_touches(loop, 1):
         nbytes = float(touch.place.itemsize * lanes)
         number = touch.where[0].terms.get(loop.symbol) if touch.where and touch.access.wide else None
-        if number is not None and not touch.access.gathers:
+        if number is not None and not touch.gathers:
             step = abs(number.value * loop.step.value * touch.place.itemsize)
             walked[step] = walked.get(step, 0.0) + nbytes * times
     counts = [int(step // (4 * lanes)) for step, total in walked.items() if total >= step]

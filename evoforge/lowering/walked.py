@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from evoforge.lowering.lanes import NEAR
 from evoforge.lowering.linear import Linear, Number, Scope, loops_of
 from evoforge.lowering.printed import Access, Let, Loop, arguments, read_body
 
@@ -27,12 +28,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Touch:
-    """An access, and where it goes: several ways to say where, or none if that is not known."""
+    """An access, and where it goes: several ways to say where, or none if that is not known. `gathers`: its elements
+    are too far apart for vectors of what lies between them."""
 
     access: Access
     place: Place
     where: tuple[Linear, ...]
     streams: bool
+    gathers: bool
 
     def depends_on(self, loop: Walk) -> bool:
         return any(loop.symbol in loops_of(symbol) for one in self.where for symbol in (*one.terms, *one.rough))
@@ -162,7 +165,8 @@ class _Walker:
     def touch(self, access: Access) -> Touch:
         where = self.shifted(access.pointer, self.scope.values(access.index))
         streams = access.kind == "stream" and bool(self.scope.number(access.condition))
-        return Touch(access, self.places[access.pointer], where, streams)
+        gathers = bool(access.apart) and not 2 <= (self.scope.number(access.apart) or 0) <= NEAR
+        return Touch(access, self.places[access.pointer], where, streams, gathers)
 
     def loop(self, into: Walk, loop: Loop) -> None:
         starts, ends = self.scope.values(loop.start), self.scope.values(loop.end)

@@ -547,6 +547,10 @@ def test_the_next_block_of_rows_is_fetched_where_memory_holds_it_as_it_is() -> N
     assert all(fetched(lambda a, b: a @ b, how) for how in ("block", "pack", "whole"))
     assert not fetched(lambda a, b: a @ b, "both"), "it is packed"
     assert not fetched(lambda a, b: a @ b, "pack", 4096), "a block of rows fills the cache"
+    for stream, fetches in (("plain", True), ("stream", False)):
+        space = space_of(capture_graph(Module(lambda a, b: a @ b).eval(), [rand(400, 64), rand(64, 480)]))
+        source = blocked(space, "block", prefetch="next", **{"stream:out0": stream})
+        assert ("evo::prefetch_to_write(out0 +" in source) == fetches
 
 
 def blocked(space: ScheduleSpace, how: str, **genes: str) -> str:
@@ -596,6 +600,16 @@ def test_divisions_by_one_number_for_a_row_may_be_products() -> None:
 def test_lanes_lie_along_the_axis_that_fills_them() -> None:
     assert "Columns, a vector at a time: convolution_product" in plain("depthwise"), "a filter of three fills no vector"
     assert "one_by_one" not in plain("group_norm"), "the weights of a few channels chose the lanes"
+
+
+def test_lanes_lie_along_results_whose_neighbours_are_near() -> None:
+    def printed(function: Any, *shape: int) -> str:
+        return space_of(capture_graph(Module(function).eval(), [rand(*shape)])).render({})
+
+    for pool in (lambda x: fn.max_pool2d(x, 3, 2, 1), lambda x: fn.avg_pool2d(x, 2)):
+        assert "Columns, a vector at a time" in printed(pool, 2, 3, 34, 34)
+    turned = printed(lambda x: x.transpose(1, 2).contiguous(), 2, 48, 64)
+    assert "one_by_one" not in turned and "evo::gather(in0" in turned, "read from afar, but written in vectors"
 
 
 def test_several_streamed_outputs_write_whole_lines() -> None:

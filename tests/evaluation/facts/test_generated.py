@@ -142,6 +142,37 @@ def test_so_is_that_of_short_rows_slices_and_gathers(builder: Builder) -> None:
     assert [space.implied_cell(genome) for genome in genomes] == [describe(space.render(genome)) for genome in genomes]
 
 
+def test_so_is_that_of_windows_bytes_and_lookups(builder: Builder) -> None:
+    import torch
+    from torch.nn import functional as fn
+
+    from evoforge.lowering.capture import capture
+    from evoforge.lowering.ir import from_json
+
+    class Pool(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return fn.max_pool2d(x, 2)
+
+    class Planes(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.permute(0, 2, 1).contiguous().float() / 255 - 0.5
+
+    class Sparse(torch.nn.Module):
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+            return x[at].sum(-1)
+
+    cases: list[tuple[torch.nn.Module, list[torch.Tensor]]] = [
+        (Pool(), [torch.ones(2, 4, 128, 128)]),
+        (Planes(), [torch.ones(8, 8192, 3, dtype=torch.uint8)]),
+        (Sparse(), [torch.ones(8192), torch.zeros(2048, 64, dtype=torch.int32)]),
+    ]
+    for module, given in cases:
+        graph = from_json(capture(module, given))
+        space, describe = space_of(graph, builder), describer(graph, builder)
+        for genome in ({}, {"unroll": "many"}):
+            assert space.implied_cell(genome) == describe(space.render(genome)), (type(module), genome)
+
+
 def test_refactoring_moves_no_generated_kernel(space: ScheduleSpace, described: Any, refactor: ModuleType) -> None:
     rng = np.random.default_rng(1)
     source = space.render({"unroll": "many", "tile": "1", "rows": "block", "prefetch": "ahead"})
