@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from evoforge.lowering.linear import Scope
 from evoforge.lowering.printed import Access, Let, Loop, read_body
+from evoforge.lowering.walked import Place, walk
 
 BODY = """
     // Rows: out0.
@@ -110,3 +112,24 @@ def test_sums_on_the_stack_are_memory() -> None:
     root = read_body(text)
     assert root.body[0] == Access("sum_tile", "r * TILE_VECTORS + u", "store", True)
     assert only_loop(only_loop(root)).body[0] == Access("sum_tile", "r * TILE_VECTORS + u", "load", True)
+
+
+def test_reads_from_afar_say_how_far() -> None:
+    body = read_body([
+        "    const evo::ivec at = evo::load_i32(in1 + col, n);",
+        "    const evo::vec x = evo::lookup(in0 + row * cols, at, n) + evo::gather(in2 + col * 3, 3, n);",
+        "    evo::prefetch_to_write(out0 + col);",
+    ]).body  # fmt: skip
+    assert body == [
+        Access("in1", "col", "load", True),
+        Access("in0", "somewhere", "load", True, "somewhere"),
+        Access("in2", "col * 3", "load", True, "3"),
+        Access("out0", "col", "prefetch", False),
+    ]
+
+
+def test_what_is_near_is_not_gathered() -> None:
+    place = Place("x", 4, 1 << 20, False)
+    body = [f"    evo::gather(x + col, {step}, n);" for step in ("2", "4", "5", "somewhere")]
+    touches = walk(body, Scope({}, {}, 16), {"x": place}, ["col = 0"]).touches
+    assert [touch.gathers for touch in touches] == [False, False, True, True]
