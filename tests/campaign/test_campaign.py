@@ -26,7 +26,7 @@ from evoforge.evaluation.ceilings import measure_ceilings
 from evoforge.evaluation.forking import WORKER_NAME
 from evoforge.storage import open_store
 
-EVALS = 6
+EVALS = 12  # the first kernels and trials of their parameters may take six
 NO_COMPILE = """
 
 def refuse(*_, **__):
