@@ -1,6 +1,6 @@
 """Do meta-prompts that evolve with the kernels earn more than those that stay as they are?
 
-    python benchmarks/coevolution.py model -o rows.jsonl [--seeds 10-29] [--pilot 100-109] [--shared 0.5]
+    python benchmarks/coevolution.py model -o rows.jsonl [--seeds 10-29] [--pilot 100-109] [--shared 0.5] [--decisive 0]
     python benchmarks/coevolution.py kernels -o rows.jsonl --folder DIR [--task softmax] [--seeds 10-19]
 
 `model`: campaigns whose kernels a simulated model writes (`simulated_model.py` says what is assumed of it)
@@ -56,6 +56,7 @@ def main() -> int:
     model.add_argument("--pilot", type=seeds, default=seeds("100-109"), help="campaigns that choose the static seed")
     model.add_argument("--usd", type=float, default=4.0, help="of every campaign")
     model.add_argument("--shared", type=float, default=SHARED, help="part of an idea's worth that all tasks have")
+    model.add_argument("--decisive", type=int, default=0, help="ideas of a task that decide; 0: all count a little")
     model.add_argument("--jobs", type=int, default=2)
     model.add_argument("--arm", action="append", default=[], help="beside the best static only this; repeatable")
     kernels = commands.add_parser("kernels", help="real kernels of the generator")
@@ -71,7 +72,7 @@ def main() -> int:
 
 
 def _model(options: argparse.Namespace) -> int:
-    rows = Rows(options.output, options.usd, options.shared)
+    rows = Rows(options.output, options.usd, options.shared, options.decisive)
     names = [prompt.name for prompt in PromptPool.default("cpp")]
     rows.fill([(f"static:{name}", seed) for name in names for seed in options.pilot], options.jobs)
     best = max(names, key=lambda name: float(np.mean(rows.rates(f"static:{name}", options.pilot))))
@@ -140,14 +141,14 @@ def ratio_interval(ours: Sequence[float], theirs: Sequence[float]) -> tuple[floa
 
 
 class Rows:
-    """Campaigns of `usd` dollars in worlds that share so much, one JSON line each, by (arm, seed)."""
+    """Campaigns of `usd` dollars in worlds of one kind, one JSON line each, by (arm, seed)."""
 
-    def __init__(self, path: Path, usd: float, shared: float) -> None:
-        self._path, self._usd, self._shared = path, usd, shared
+    def __init__(self, path: Path, *world: float) -> None:
+        self._path, self._world = path, world
         text = path.read_text() if path.exists() else ""
         self._rows: dict[tuple[str, int], dict[str, Any]] = {}
         for row in map(json.loads, text.splitlines()):
-            if (row["budget_usd"], row.get("shared", SHARED)) == (usd, shared):
+            if (row["budget_usd"], row.get("shared", SHARED), row.get("decisive", 0)) == world:
                 self._rows[row["arm"], row["seed"]] = row
 
     def fill(self, wanted: Iterable[tuple[str, int]], jobs: int) -> None:
@@ -157,7 +158,7 @@ class Rows:
             return
         each = len(missing)
         with ProcessPoolExecutor(jobs) as pool, self._path.open("a") as file:
-            done = pool.map(run_campaign, *zip(*missing, strict=True), [self._usd] * each, [self._shared] * each)
+            done = pool.map(run_campaign, *zip(*missing, strict=True), *([part] * each for part in self._world))
             for number, row in enumerate(done, 1):
                 self._rows[row["arm"], row["seed"]] = row
                 file.write(json.dumps(row) + "\n")

@@ -29,12 +29,12 @@ SPEC = ModelSpec("openai/simulated", usd_per_mtok_in=1.0, usd_per_mtok_out=5.0, 
 EMITTERS = ("invent", "improve", "aim", "cross")
 
 
-def run_campaign(arm: str, seed: int, usd: float, shared: float = SHARED) -> dict[str, Any]:
+def run_campaign(arm: str, seed: int, usd: float, shared: float = SHARED, decisive: int = 0) -> dict[str, Any]:
     """The row of one campaign; equal arguments give equal rows, seconds aside."""
     began = time.perf_counter()
-    loop, totals, reason = simulate(arm, seed, usd, shared)
+    loop, totals, reason = simulate(arm, seed, usd, shared, decisive)
     return {
-        "arm": arm, "seed": seed, "budget_usd": usd, "shared": shared, "usd": totals.usd, "calls": totals.calls,
+        "arm": arm, "seed": seed, "budget_usd": usd, "shared": shared, "decisive": decisive, "usd": totals.usd, "calls": totals.calls,
         "qd_score": loop.state.archive.qd_score, "cells": len(loop.state.archive),
         "reachable": len(loop.state.archive.reachable), "evaluations": loop.state.spent, "correct": loop.state.correct,
         "prompts": len(loop.pool), "active": [prompt.ref for prompt in loop.pool.active()], "stopped": reason,
@@ -42,13 +42,13 @@ def run_campaign(arm: str, seed: int, usd: float, shared: float = SHARED) -> dic
     }  # fmt: skip
 
 
-def simulate(arm: str, seed: int, usd: float, shared: float = SHARED) -> tuple[Loop, Totals, str]:
+def simulate(arm: str, seed: int, usd: float, shared: float = SHARED, decisive: int = 0) -> tuple[Loop, Totals, str]:
     """The campaign when its dollars are spent: search, ledger, and why it stopped."""
     pool, bandit, every = _credit(arm, seed)
     ledger = Ledger(Caps(usd=usd))
     client = Metered(Author(SPEC, seed), [SPEC], ledger, lambda call: None)
     desk = Desk(client, [SPEC], tokens=24000, send=Send(), at_once=WORKERS)
-    world, selection = World(seed, shared), Selection()
+    world, selection = World(seed, shared, decisive), Selection()
     journey = Journey(
         campaign=f"{arm}-{seed}", store=cast(Store, _Forgetful()), state=State(world.reachable),
         measurer=Machine(world), narrator=Narrator(None), clock=Clock(None, None), seed=seed, trials=0, lead={},

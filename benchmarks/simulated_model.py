@@ -8,6 +8,8 @@ What is assumed, once, before anything was measured with it:
   that is the same for all tasks (`SHARED`), half is the task's own. Two things are drawn: how often a kernel
   that takes up the approach is correct, and by how much it is faster. An approach also suits one level of one
   axis: it is better in cells of that level and worse elsewhere. Levels differ in how hard they are to reach.
+  In another world (`decisive`) a task has a few approaches of its own, drawn for it alone, that make kernels right
+  and fast, and all others are equally useless.
 - The *model* (`Author`) knows nothing of the machine. Asked for a kernel it takes up one approach (two when
   it starts from nothing): with 70% one that the meta-prompt's text recommends, with 10% one of the
   technique cards that it was shown, else any idea of its own, but none that only the pitfalls name. Its
@@ -47,6 +49,7 @@ _USELESS = 0.05
 _BAD_REWRITE, _OWN_IDEA, _REWEIGHS = 0.1, 0.2, 0.3
 _PLAIN = -2.4  # logit: without good advice about one kernel in ten is right
 _CEILING = 1.5  # log2: no kernel is faster
+_DECIDES, _IDLE = 2.0, -0.3  # worth of an approach that decides, and of every other, where few do
 
 # name: (how a text names it, a sentence that recommends it)
 APPROACHES: Mapping[str, tuple[str, str]] = {
@@ -124,14 +127,21 @@ def first_source() -> str:
 
 
 class World:
-    """What is true of one task: hidden from model and search."""
+    """What is true of one task: hidden from model and search.
 
-    def __init__(self, seed: int, shared: float = SHARED) -> None:
+    `shared`: of the variance of an approach's worth, the part that all tasks have. `decisive`: instead, so many approaches
+    of the task's own decide, and nothing else does (0: all are worth a little, more or less).
+    """
+
+    def __init__(self, seed: int, shared: float = SHARED, decisive: int = 0) -> None:
         general, own = np.random.default_rng(_GENERAL), np.random.default_rng([seed, 1])
         count = len(_NAMES)
         common, alone = math.sqrt(shared), math.sqrt(1 - shared)
         self._right = common * general.standard_normal(count) + alone * own.standard_normal(count)
         self._faster = common * general.standard_normal(count) + alone * own.standard_normal(count)
+        if decisive:
+            few = np.random.default_rng([seed, 2]).permutation(count) < decisive
+            self._right = self._faster = np.where(few, _DECIDES, _IDLE)
         self._axis = general.integers(AXES, size=count)
         self._level = general.integers(LEVELS, size=count)
         self._hard = 0.6 * own.standard_normal((AXES, LEVELS))

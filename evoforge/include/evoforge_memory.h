@@ -453,6 +453,43 @@ EVO_INLINE void stream(T* p, vec v, int64_t n, bool aligned) {
     if (aligned && n == lanes) stream(p, v);
     else store(p, v, n);
 }
+namespace detail {
+// Vector k of the elements that lie side by side: lane i of parts[0], of parts[1], …, lane i + 1 of parts[0], ….
+template <int k, class... V>
+EVO_INLINE vec beside(V... parts) {
+    constexpr int count = sizeof...(parts);
+    const vec all[count] = {parts...};
+    const ivec flat = iota() + k * (int32_t)lanes, from = flat / count;
+    vec v = __builtin_shuffle(all[0], from);
+#pragma GCC unroll 4
+    for (int part = 1; part < count; ++part) v = flat % count == part ? __builtin_shuffle(all[part], from) : v;
+    return v;
+}
+}  // namespace detail
+
+// Stores p[i · count + k] = lane i of the k-th of `count` vectors, for i < n.
+template <class T, class... V>
+EVO_INLINE void store_beside(T* p, int64_t n, V... parts) {
+    constexpr int64_t count = sizeof...(parts);
+    store(p, detail::beside<0>(parts...), min(n * count, lanes));
+    store(p + lanes, detail::beside<1>(parts...), max(min(n * count - lanes, lanes), int64_t(0)));
+    if constexpr (count > 2)
+        store(p + 2 * lanes, detail::beside<2>(parts...), max(min(n * count - 2 * lanes, lanes), int64_t(0)));
+    if constexpr (count > 3)
+        store(p + 3 * lanes, detail::beside<3>(parts...), max(min(n * count - 3 * lanes, lanes), int64_t(0)));
+}
+// The same, streamed where all take part and `aligned` says that `p` is.
+template <class T, class... V>
+EVO_INLINE void stream_beside(T* p, int64_t n, bool aligned, V... parts) {
+    if (!aligned || n != lanes) {
+        store_beside(p, n, parts...);
+        return;
+    }
+    stream(p, detail::beside<0>(parts...));
+    stream(p + lanes, detail::beside<1>(parts...));
+    if constexpr (sizeof...(parts) > 2) stream(p + 2 * lanes, detail::beside<2>(parts...));
+    if constexpr (sizeof...(parts) > 3) stream(p + 3 * lanes, detail::beside<3>(parts...));
+}
 // How many lanes take part when `left` elements are left; `whole` promises that none will be missing.
 EVO_INLINE int64_t part(int64_t left, bool whole) {
     return whole ? lanes : left < 0 ? 0 : left < lanes ? left : lanes;

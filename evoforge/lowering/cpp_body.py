@@ -86,12 +86,11 @@ class Body(Layout):
         unrolled = vector and self.schedule.unroll
         if lane is not None:
             vars_of[lane.group] = "at" if unrolled else lane.var
-        for tensor, how in one.reads.items():
-            if how == "row":
-                pointers[tensor] = self.row_buffers.get(tensor, tensor)
+        in_rows = {*self.turned, *(tensor for tensor, how in one.reads.items() if how == "row")}
+        pointers |= {tensor: self.row_buffers.get(tensor, tensor) for tensor in in_rows}
 
         def offset(access: Access) -> str:
-            if one.reads.get(access.tensor) == "row":
+            if access.tensor in in_rows:
                 access = self.in_row(access.tensor)
             return self.offset(access, vars_of)
 

@@ -52,7 +52,9 @@ class Layout:
         self.heads: list[Node] = []
         self.accumulated: dict[str, str] = {}
         self.row_buffers: dict[str, str] = {}
+        self.turned: dict[str, Access] = {}  # tensors that are read from a buffer of rows, and where in a row
         self.waiting: dict[str, str] = {}
+        self.beside: dict[str, list[str]] = {}
         self.hoisted: dict[tuple[str, str], Value] = {}
         nodes = [n for one in nest.passes for n in (*one.heads, *one.nodes, *one.row_maps)]
         self.apart = set().union(*(_atoms(node) for node in nodes)) if nodes else set()
@@ -171,6 +173,8 @@ class Layout:
         return found
 
     def in_row(self, tensor: str) -> Access:
+        if tensor in self.turned:
+            return self.turned[tensor]
         producer = self.domain.producer(tensor)
         assert producer is not None
         outer = set(self.nest.rows)
@@ -214,7 +218,7 @@ class Layout:
                     real = all(tensors[o].dtype in ("f32", "f16", "bf16", "bool") for o in node.outputs if o)
                     if not whole and not real:
                         return False
-                    if stored and node.write.step(lane) != 1:
+                    if stored and node.write.step(lane) != self.nest.interleaved:
                         return False
             for tensor, how in one.stores:
                 if how == "row" and not self.nest.columns and self.in_row(tensor).step(lane) != 1:

@@ -20,6 +20,7 @@ _RESERVED = {
     "block", "line", "lines", "step", "steps", "batch", "batches", "group", "groups", "part", "parts", "slab", "slabs",
     "plane", "planes", "volume", "volumes", "before", "so_far", "r", "band", "tiles", "first", "last", "depth", "end",
     "before_it", "total", "unit", "vector", "row_block", "batch_block", "group_block", "lower", "upper", "turn",
+    "width", "tall",
 }  # fmt: skip
 
 

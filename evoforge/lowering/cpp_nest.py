@@ -8,6 +8,7 @@ from evoforge.lowering.cpp_columns import print_columns
 from evoforge.lowering.cpp_expr import CTYPES
 from evoforge.lowering.cpp_matrix import print_matrix
 from evoforge.lowering.cpp_scan import print_scan
+from evoforge.lowering.cpp_squares import enter_row, print_squares, turn_rows, turned_reads
 from evoforge.lowering.cpp_sweep import SweepPrinter, powers
 from evoforge.lowering.cpp_tiles import print_tiles
 from evoforge.lowering.lanes import computed
@@ -56,8 +57,14 @@ class NestPrinter(SweepPrinter):
         self.w(f"// {kind}: {'; then '.join(passes)}.")
 
     def _print_rows(self) -> None:
-        blocked = self.schedule.row_block and bool(self.rows) and not self.chained
+        found = turned_reads(self)
+        if found is not None and not self.nest.reduces:
+            print_squares(self, found)
+            return
+        blocked = self.schedule.row_block and bool(self.rows) and not self.chained and found is None
         heads = self.row_heads(self.rows)
+        if found is not None:
+            heads = [*self.row_heads([loop for loop in self.rows if loop != found.fast]), found.blocks]
         if self.rows:
             nested = len(heads)
             if blocked:
@@ -72,11 +79,15 @@ class NestPrinter(SweepPrinter):
                 ]
             self.pragma(nested)
         with self.loops(heads):
-            self._buffers()
-            for number, one in enumerate(self.nest.passes):
-                if number:
-                    self.w("")
-                self.row_pass(one, number)
+            buffers = turn_rows(self, found) if found is not None else []
+            with self.loops([found.rows] if found is not None else []):
+                if found is not None:
+                    enter_row(self, found, buffers)
+                self._buffers()
+                for number, one in enumerate(self.nest.passes):
+                    if number:
+                        self.w("")
+                    self.row_pass(one, number)
 
     def _buffers(self) -> None:
         for tensor in dict.fromkeys(t for one in self.nest.passes for t, how in one.stores if how == "row"):

@@ -42,7 +42,7 @@ def _reads(printer: SweepPrinter, one: Pass) -> list[Access]:
 def prefetches(printer: SweepPrinter, one: Pass, ctx: Context, number: int, inner: Sequence[Loop]) -> list[str]:
     """The statements to put at the head of a sweep's body."""
     schedule, nest = printer.schedule, printer.nest
-    if schedule.prefetch == "none" or not inner:
+    if schedule.prefetch == "none" or not inner or printer.turned:
         return []
     columns = nest.columns and nest.reduces
     across_rows = bool(printer.rows) and not columns and not nest.chunked

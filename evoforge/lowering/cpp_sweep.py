@@ -110,7 +110,7 @@ class SweepPrinter(Body):
         """One step of several vectors. Several streamed outputs wait for its end, so that each writes whole lines of
         memory: processors keep few of them open, and one that is closed half full costs a transfer of its own."""
         streamed = [t for t, how in one.stores if how == "memory" and self.streams(t)]
-        together = streamed if len(streamed) > 1 else []
+        together = streamed if len(streamed) > 1 and self.nest.interleaved == 1 else []
         self.waiting = {tensor: self.names.fresh(f"{short_name(tensor)}_line") for tensor in together}
         if self.waiting:
             self.w(f"evo::vec {', '.join(f'{name}[UNROLL]' for name in self.waiting.values())};")
@@ -126,6 +126,10 @@ class SweepPrinter(Body):
     def statements(self, one: Pass, ctx: Context, late: Sequence[Node], number: int, inner: Sequence[Loop]) -> None:
         for line in prefetches(self, one, ctx, number, inner):
             self.w(line)
+        self.compute(one, ctx, late)
+
+    def compute(self, one: Pass, ctx: Context, late: Sequence[Node]) -> None:
+        """What a pass computes at one place, and what it stores there."""
         outside = dict(self.known)
         shared = dict(ctx.shared)
         self._share(one, ctx, late)
@@ -172,6 +176,9 @@ class SweepPrinter(Body):
             pointer, access = self.pointer(tensor), self.written(tensor)
         where = ctx.offset(replace(access, tensor="@row") if how == "row" else access)
         place = pointer if where == "0" else f"{pointer} + {where}"
+        if self.nest.interleaved > 1:
+            self._store_beside(tensor, place, where, value, ctx)
+            return
         if ctx.vector and (how == "row" or ctx.lane in access.axes):
             text = in_lanes(value)
             if how == "memory":
@@ -181,6 +188,23 @@ class SweepPrinter(Body):
         else:
             text = value.text if value.dtype == dtype else f"{CTYPES[dtype]}({value.text})"
             self.w(f"{pointer}[{where}] = {text};")
+
+    def _store_beside(self, tensor: str, place: str, where: str, value: Value, ctx: Context) -> None:
+        """A result that lies between others: in vectors it waits for them."""
+        dtype, found = self.domain.tensors[tensor].dtype, self.beside.setdefault(tensor, [])
+        found.append(in_lanes(value) if ctx.vector else value.text)
+        if not ctx.vector:
+            plain = value.dtype == dtype
+            text = value.text if plain else f"{CTYPES[dtype]}({value.text})"
+            self.w(f"{self.pointer(tensor)}[{where} + {len(found) - 1}] = {text};")
+        if len(found) < self.nest.interleaved:
+            return
+        if ctx.vector and self.streams(tensor):
+            aligned = self._aligned(self.written(tensor), ctx)
+            self.w(f"evo::stream_beside({place}, n, {aligned}, {', '.join(found)});")
+        elif ctx.vector:
+            self.w(f"evo::store_beside({place}, n, {', '.join(found)});")
+        found.clear()
 
     def streams(self, tensor: str) -> bool:
         t = self.domain.tensors[tensor]

@@ -47,8 +47,9 @@ class Nest:
 
     `lane` is the axis that vectors lie along; `columns` says that it is one of the rows' axes, so that
     every vector lane is a row of its own and the inner axes run serially. `contraction` is set where
-    the schedule wants sums of products cut into register blocks, with the operands that `packed` names. Neighbours
-    of one `chain` take turns on blocks of rows.
+    the schedule wants sums of products cut into register blocks, with the operands that `packed` names. Results
+    of neighbours along `lane` are so many elements apart, `interleaved` with as many vectors that are computed with
+    them. Neighbours of one `chain` take turns on blocks of rows.
     """
 
     rows: tuple[str, ...]
@@ -59,6 +60,7 @@ class Nest:
     region: int = 0
     contraction: Contraction | None = None
     packed: str = ""
+    interleaved: int = 1
     chain: Chain | None = None
 
     @property

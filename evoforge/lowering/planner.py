@@ -7,13 +7,14 @@ kept in a buffer of one row (row), or kept whole in the workspace (root).
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from itertools import groupby
 
 from evoforge.errors import UnsupportedError
 from evoforge.lowering.chain import find_chain
 from evoforge.lowering.contraction import find_contraction
 from evoforge.lowering.domain import Access, Domain, Node, aligned
+from evoforge.lowering.interleaved import interleave
 from evoforge.lowering.lanes import NEAR
 from evoforge.lowering.nests import Nest, Pass, Plan
 from evoforge.lowering.regions import is_tensor_sized, reads_through, regions
@@ -67,7 +68,8 @@ class _Planner:
             self._region(number, nodes)
         for nest in self.nests:
             self._drop_unread(nest)
-            _orient(self.domain, nest)
+            if not (self.schedule.vector and interleave(self.domain, nest)):
+                _orient(self.domain, nest)
             self._contract(nest)
         # A region whose maps are all computed where they are read has nothing left to do.
         self.nests = [nest for nest in self.nests if any(one.nodes or one.row_maps for one in nest.passes)]
@@ -303,7 +305,8 @@ def _orient(domain: Domain, nest: Nest) -> None:
     """Chooses the lane axis: the one along which most bytes are contiguous, lanes that would be idle not counted.
 
     Of what lies a few steps apart as many vectors are read for one, and chosen from. What is not contiguous can be
-    read in vectors, but not written.
+    read in vectors, but not written: no axis is chosen along which results lie apart, if there is another that is long
+    enough.
     """
     weight: dict[str, float] = {}
     for one in nest.passes:
@@ -321,11 +324,25 @@ def _orient(domain: Domain, nest: Nest) -> None:
     def worth(name: str) -> float:
         return weight[name] * _used(domain.numel([name]).first, nest.reduces and name not in nest.rows)
 
-    best = max(sorted(weight), key=worth, default=None)
+    stored = [access for one in nest.passes for access in _stored(domain, one)]
+    written = [
+        name
+        for name in sorted(weight)
+        if all(access.step(name) == 1 for access in stored) and _used(domain.numel([name]).first, False) >= 0.5
+    ]
+    best = max(written or sorted(weight), key=worth, default=None)
     if best is None:
         best = sorted(inner)[-1] if inner else (nest.rows[-1] if nest.rows else "")
     nest.lane = best
     nest.columns = best in nest.rows
+
+
+def _stored(domain: Domain, one: Pass) -> Iterator[Access]:
+    """Where a sweep writes to memory."""
+    for tensor, how in one.stores:
+        producer = domain.producer(tensor)
+        if how == "memory" and producer is not None:
+            yield producer.write
 
 
 def _used(extent: int, joined: bool) -> float:

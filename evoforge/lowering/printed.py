@@ -17,7 +17,8 @@ __all__ = ["Access", "Let", "Loop", "arguments", "parsed", "read_body"]
 _LOOP = re.compile(r"for \(int64_t (\w+) = (.+); \w+ (?:<|>=) (.+); (.+)\)(?: \{)?$")
 _LET = re.compile(r"(const int64_t|(?:const )?(?:float|double|u?int\d+_t|evo::bf16)\*) (\w+) = (.+);$")
 _CALL = re.compile(
-    r"evo::(load|load_i32|load_quotients|gather|gather_i32|lookup|store|stream|prefetch|prefetch_to_write)"
+    r"evo::(load|load_i32|load_quotients|gather|gather_i32|lookup|store|store_beside|stream|stream_beside|prefetch"
+    r"|prefetch_to_write)"
     r"\((\w+)\b(?: \+ )?"
 )
 _SUBSCRIPT = re.compile(r"(?<![\w:])(\w+)\[")
@@ -145,7 +146,7 @@ def _gathered(found: re.Match[str]) -> Loop:
     name, pointer, given = found.groups()
     index, *rest = _split(given)
     if name == "transpose":  # a square of vectors
-        stored = [Access(pointer, f"{index} + i * {rest[0]}", "store", True)]
+        stored = [Access(pointer, f"{index or '0'} + i * {rest[0]}", "store", True)]
         return Loop("i", "0", "evo::lanes", "1", unrolled=True, called=True, body=[*stored])
     if name == "put_right":
         return Loop(
@@ -181,10 +182,12 @@ def _accesses(text: str) -> Iterator[Access]:
             index = f"{index} + ({given[-4]}) / {given[-3]}"
         elif name == "lookup":
             index = _SOMEWHERE
-        condition = given[-1] if name == "stream" else ""
-        kind = {"store": "store", "stream": "stream"}.get(name, "prefetch" if name.startswith("prefetch") else "load")
+        condition = {"stream": given[-1], "stream_beside": given[2] if len(given) > 2 else ""}.get(name, "")
+        word = name.partition("_")[0]
+        kind = word if word in ("store", "stream", "prefetch") else "load"
+        parts = len(given) - {"store_beside": 2, "stream_beside": 3}.get(name, len(given) - 1)
         apart = given[1] if name == "gather" else _SOMEWHERE if name in ("gather_i32", "lookup") else ""
-        access = Access(pointer, index, kind, kind != "prefetch", apart, condition)
+        access = Access(pointer, index, kind, kind != "prefetch", apart, condition, parts)
         if condition or kind == "store":
             stored.append(access)
         else:

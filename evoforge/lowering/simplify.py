@@ -37,6 +37,7 @@ __all__ = [
     "dtype_of",
     "eliminate_dead",
     "extents_of",
+    "folded",
     "positions_inline",
     "readers",
     "rename",
@@ -113,7 +114,7 @@ def positions_inline(graph: Graph) -> Graph:
                 made = known[node.tensor]
                 at = {a.name: index for a, index in zip(made.axes, node.index, strict=True)}
                 return substitute(made.body, at, extents)
-            return _folded(node, extents)
+            return folded(node, extents)
 
         stage = replace(stage, body=rewrite(stage.body, visit))
         stages.append(stage)
@@ -124,7 +125,7 @@ def positions_inline(graph: Graph) -> Graph:
     return Graph(graph.tensors, tuple(stages))
 
 
-def _folded(node: Any, extents: Extents) -> Any:
+def folded(node: Any, extents: Extents) -> Any:
     """Sums, differences and multiples of integer positions are positions, and places in memory as they are; what
     their ranges decide is decided (whether an index counts from the end)."""
     if isinstance(node, Affine):

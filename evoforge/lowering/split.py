@@ -1,4 +1,4 @@
-"""Splitting axes that are only used through quotients and remainders, e.g. one that runs over c·h·w."""
+"""Splitting axes of which quotients and remainders are read, e.g. one that runs over c·h·w."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from evoforge.lowering.index import add, axis, floordiv, mod, names, scale, substitute
-from evoforge.lowering.ir import Affine, Axis, FloorDiv, Graph, Load, Mod, Stage, nodes, rewrite
+from evoforge.lowering.index import add, axis, floordiv, mod, names, plain_axis, scale, substitute
+from evoforge.lowering.ir import Affine, Axis, FloorDiv, Graph, Load, Mod, Stage, loads, nodes, rewrite
 from evoforge.lowering.stages import extents_of, row_major
 
-__all__ = ["split_axes"]
+__all__ = ["split_axes", "split_outputs"]
+
+_SPLITS = 4  # of the axes of one stage
 
 
 def split_axes(graph: Graph) -> Graph:
@@ -106,3 +108,65 @@ def _divided(index: Affine, sizes: Sequence[int], extents: Mapping[str, int]) ->
         quotient = floordiv(index, step, extents)
         parts.append(quotient if k == 0 else mod(quotient, sizes[k], extents))
     return parts
+
+
+def split_outputs(graph: Graph) -> Graph:
+    """Splits axes of stages that write outputs where quotients or remainders of them are read, and those of the maps
+    that are read there.
+
+    The output keeps its dimensions in `graph.tensors`; only the stage's axes change, so afterwards
+    the axes are the output's elements in order but no longer its dimensions.
+    """
+    for name in [stage.name for stage in graph.stages]:
+        for _ in range(_SPLITS):
+            stage = next(s for s in graph.stages if s.name == name)
+            found = _splittable(stage)
+            if found is None:
+                break
+            which, size = found
+            sizes = (which.extent // size, size)
+            pieces, extents = _pieces(stage, which, sizes)
+            axes = tuple(piece for a in stage.axes for piece in (pieces if a == which else (a,)))
+            changed = replace(stage, axes=axes, body=substitute(stage.body, {which.name: _joined(pieces)}, extents))
+            graph = Graph(graph.tensors, tuple(changed if s is stage else s for s in graph.stages))
+            graph = _follow(graph, name, _joined(pieces), sizes)
+    return graph
+
+
+def _splittable(stage: Stage) -> tuple[Axis, int] | None:
+    if stage.kind == "scan":
+        return None  # its outputs' dimensions have an order of their own
+    sizes: list[tuple[Axis, int]] = []
+
+    for node in nodes(stage.body):
+        if isinstance(node, FloorDiv | Mod):
+            name = plain_axis(node.arg)
+            which = next((a for a in stage.axes if a.name == name), None)
+            if which is not None and 1 < node.by < which.extent and which.extent % node.by == 0:
+                sizes.append((which, node.by))
+    return max(sizes, key=lambda pair: pair[1], default=None)
+
+
+def _follow(graph: Graph, name: str, joined: Affine, sizes: Sequence[int]) -> Graph:
+    """Splits the axes of the maps that stage `name` reads at `joined`, so that both walk the same axes."""
+    for load in loads(next(s for s in graph.stages if s.name == name).body):
+        producer = graph.producer(load.tensor)
+        if producer is None or producer.kind != "map" or graph.tensors[load.tensor].kind != "tmp":
+            continue
+        for at, candidate in enumerate(producer.axes):
+            if load.index[at] != joined or candidate.extent != math.prod(sizes) or not _divides(graph, load.tensor, at, sizes):
+                continue
+            pieces, _ = _pieces(producer, candidate, sizes)
+            graph = _split(graph, producer, candidate, sizes)
+            graph = _follow(graph, producer.name, _joined(pieces), sizes)
+            return _follow(graph, name, joined, sizes)
+    return graph
+
+
+def _divides(graph: Graph, tensor: str, at: int, sizes: Sequence[int]) -> bool:
+    """Whether all that read a tensor can walk the pieces of one of its dimensions without quotients."""
+    for reader in graph.stages:
+        for load in loads(reader.body):
+            if load.tensor == tensor and _complex_atoms(tuple(_divided(load.index[at], sizes, extents_of(reader)))):
+                return False
+    return True

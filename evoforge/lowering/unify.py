@@ -10,10 +10,9 @@ from typing import Any
 
 from evoforge.errors import UnsupportedError
 from evoforge.lowering.domain import Access, Domain, Node, Size
-from evoforge.lowering.index import add, affine, axis, const, offset, plain_axis, scale, substitute
+from evoforge.lowering.index import affine, const, offset, plain_axis, substitute
 from evoforge.lowering.ir import (
     Affine,
-    Axis,
     Const,
     Expr,
     FloorDiv,
@@ -27,6 +26,7 @@ from evoforge.lowering.ir import (
     nodes,
     rewrite,
 )  # fmt: skip
+from evoforge.lowering.split import split_outputs
 from evoforge.lowering.stages import row_major
 
 __all__ = ["build_domain"]
@@ -53,43 +53,6 @@ class _Union:
             self.stages[a] |= self.stages[b]
 
 
-def _split_outputs(graph: Graph) -> Graph:
-    """Splits axes of stages that write outputs where quotients or remainders of them are read.
-
-    The output keeps its dimensions in `graph.tensors`; only the stage's axes change, so afterwards
-    the axes are the output's elements in order but no longer its dimensions.
-    """
-    stages = []
-    for stage in graph.stages:
-        for _ in range(4):
-            found = _splittable(stage)
-            if found is None:
-                break
-            which, size = found
-            outer, inner = Axis(f"{which.name}a", which.extent // size), Axis(f"{which.name}b", size)
-            axes = tuple(piece for a in stage.axes for piece in ((outer, inner) if a == which else (a,)))
-            extents = {a.name: a.extent for a in (*axes, *stage.reduction)}
-            joined = add(scale(axis(outer.name), size), axis(inner.name))
-            body = substitute(stage.body, {which.name: joined}, extents)
-            stage = replace(stage, axes=axes, body=body)
-        stages.append(stage)
-    return Graph(graph.tensors, tuple(stages))
-
-
-def _splittable(stage: Stage) -> tuple[Axis, int] | None:
-    if stage.kind == "scan":
-        return None  # its outputs' dimensions have an order of their own
-    sizes: list[tuple[Axis, int]] = []
-
-    for node in nodes(stage.body):
-        if isinstance(node, FloorDiv | Mod):
-            name = plain_axis(node.arg)
-            which = next((a for a in stage.axes if a.name == name), None)
-            if which is not None and 1 < node.by < which.extent and which.extent % node.by == 0:
-                sizes.append((which, node.by))
-    return max(sizes, key=lambda pair: pair[1], default=None)
-
-
 @dataclass
 class _Single:
     """One workload's graph, flattened: per stage the kept axes and the body without unit axes."""
@@ -100,7 +63,7 @@ class _Single:
 
 
 def _single(graph: Graph) -> _Single:
-    graph = _split_outputs(graph)
+    graph = split_outputs(graph)
     bodies, extents = {}, {}
     for stage in graph.stages:
         extents[stage.name] = {a.name: a.extent for a in (*stage.axes, *stage.reduction)}
@@ -366,7 +329,7 @@ class _Builder:
         return Size(() if values[0] == 1 else (str(values[0]),), values)
 
     def _write(self, stage: Stage, target: str, mine: Mapping[str, str]) -> Access:
-        """Where results go; the axes are the elements of each dimension in order (`_split_outputs`)."""
+        """Where results go; the axes are the elements of each dimension in order (`split_outputs`)."""
         first = self.tensors[target]
         if any(name and self.tensors[name].stride != first.stride for name in stage.outputs):
             raise UnsupportedError(f"expected the results of {stage.origin or stage.name} in one layout, got several")

@@ -123,6 +123,35 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "argmin_column": (Module(lambda x: x.argmin(0)), [rand(50, 37).round()]),
     "chain": (Module(lambda x, b: torch.tanh(fn.gelu(x) * b + 1)), [rand(5, 37), rand(37)]),
     "strided": (Module(lambda x, y: torch.exp(-x.abs()) + y.t()), [rand(10, 37)[::2], rand(37, 5)]),
+    "turned": (
+        Module(lambda x, y, b: (x.transpose(1, 2) * 2 + x.transpose(1, 2).tanh() * y + b[:, None], x.abs())),
+        [rand(2, 37, 70), rand(2, 70, 37), rand(70)],
+    ),
+    "turned_halves": (
+        Module(lambda x, y: (x.permute(0, 2, 3, 1) + y.permute(0, 2, 3, 1)).contiguous()),
+        [rand(2, 19, 3, 33, dtype=torch.bfloat16), rand(1, 19, 3, 33, dtype=torch.bfloat16)],
+    ),
+    "turned_softmax": (
+        Module(lambda x, y: fn.softmax((x * y).transpose(1, 2), -1).contiguous() + y.t()[:, :1]),
+        [rand(3, 50, 23, dtype=torch.float16), rand(50, 23)],
+    ),
+    "turned_norm": (
+        Module(lambda x: fn.layer_norm(x.flatten(2).transpose(1, 2), (40,))), [rand(2, 40, 5, 9)],
+    ),
+    "pairs": (
+        Module(lambda x, s, c: x * c + torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2) * s),
+        [rand(2, 3, 5, 70), rand(5, 70), rand(5, 70)],
+    ),
+    "pairs_of_halves": (
+        Module(lambda x, s: torch.stack((x[..., ::2] * s - x[..., 1::2], x[..., ::2] + s), -1).flatten(-2)),
+        [rand(7, 66, dtype=torch.bfloat16), rand(33)],
+    ),
+    "planes_to_channels": (Module(lambda x, b: (x * 2).permute(0, 2, 3, 1).contiguous() + b), [rand(2, 3, 5, 19), rand(3)]),
+    "four_beside": (
+        Module(lambda x: (torch.stack((x, x.exp(), x * x, x + 1), -1), x.abs().unsqueeze(-1).expand(-1, -1, 4) * 2)),
+        [rand(9, 37)],
+    ),
+    "doubles_beside": (Module(lambda x: torch.stack((x, x * x), -1)), [rand(9, 37, dtype=torch.float64)]),
     "bf16": (nn.Softmax(-1), [rand(4, 64, dtype=torch.bfloat16)]),
     "f16": (Module(lambda x: x.sigmoid() * x), [rand(4, 70, dtype=torch.float16)]),
     "masked": (Module(lambda x: torch.where(x > 0.5, x, -x).amax(-1)), [rand(9, 37)]),
@@ -608,8 +637,30 @@ def test_lanes_lie_along_results_whose_neighbours_are_near() -> None:
 
     for pool in (lambda x: fn.max_pool2d(x, 3, 2, 1), lambda x: fn.avg_pool2d(x, 2)):
         assert "Columns, a vector at a time" in printed(pool, 2, 3, 34, 34)
-    turned = printed(lambda x: x.transpose(1, 2).contiguous(), 2, 48, 64)
-    assert "one_by_one" not in turned and "evo::gather(in0" in turned, "read from afar, but written in vectors"
+
+
+def test_what_runs_along_another_axis_is_turned_in_squares() -> None:
+    def printed(*shape: int, **genes: str) -> str:
+        graph = capture_graph(Module(lambda x: x.transpose(1, 2).contiguous() * 2).eval(), [rand(*shape)])
+        return space_of(graph).render(genes)
+
+    for unroll in ("one", "many"):
+        turned = printed(2, 48, 64, unroll=unroll)
+        assert "evo::transpose(x0_square" in turned and "gather" not in turned and "one_by_one" not in turned
+    assert "collapse(2)" in printed(1, 32, 2000) and "collapse" not in printed(1, 2000, 32), "tasks for every thread"
+    assert "_square" not in printed(2, 48, 6), "a square would be nearly empty"
+    assert "_square" not in printed(2, 48, 64, vector="scalar")
+
+
+def test_results_that_lie_between_one_another_are_stored_together() -> None:
+    for case, count in (("pairs", 2), ("pairs_of_halves", 2), ("planes_to_channels", 3), ("four_beside", 4)):
+        source = plain(case)
+        assert len(re.search(r"store_beside\(out0.*, n, (.*)\);", source)[1].split(", ")) == count
+        assert "one_by_one" not in source
+    assert plain("pairs").count("parallel for") == 1, "the other factor walks the same axes"
+    space = space_of(captured("pairs"))
+    assert "evo::stream_beside(out0" in space.render({**space.default(), "stream:out0": "stream"})
+    assert "_beside" not in plain("doubles_beside"), "no vectors"
 
 
 def test_several_streamed_outputs_write_whole_lines() -> None:

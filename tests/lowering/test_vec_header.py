@@ -122,6 +122,21 @@ extern "C" void transposed(const float* x, float* y, int64_t rows, int64_t cols)
             });
         }
 }
+template <class T, class... V>
+static void put_beside(T* y, int64_t size, bool aligned, V... factors) {
+    for (int64_t i = 0; i < size; i += evo::lanes) {
+        const evo::vec x = evo::real(evo::iota() + (int32_t)i);
+        const int64_t n = evo::part(size - i, false);
+        if (aligned) evo::stream_beside(y + i * sizeof...(factors), n, true, x * factors...);
+        else evo::store_beside(y + i * sizeof...(factors), n, x * factors...);
+    }
+}
+#define BESIDE(name, T) \
+    extern "C" void beside_##name(T* y, int count, int64_t size, bool aligned) { \
+        count == 2 ? put_beside(y, size, aligned, 1.f, -2.f) : count == 3 ? put_beside(y, size, aligned, 1.f, -2.f, 3.f) : \
+        put_beside(y, size, aligned, 1.f, -2.f, 3.f, -4.f); \
+    }
+BESIDE(float32, float) BESIDE(bfloat16, evo::bf16)
 extern "C" void strided(const float* x, float* y, int64_t step, int64_t size) {
     for (int64_t i = 0; i < size; i += evo::lanes) {
         const int64_t n = evo::part(size - i, false);
@@ -303,6 +318,21 @@ def test_elements_that_are_near_one_another(library: Any, dtype: str, step: int)
             ctypes.c_void_p(x.data_ptr()), pointer(y), ctypes.c_int(step), ctypes.c_int64(size)
         )
         np.testing.assert_array_equal(y, x[::step].float().numpy())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_vectors_side_by_side(library: Any, dtype: torch.dtype, count: int) -> None:
+    for size, aligned in ((1, False), (32, False), (37, True), (45, False), (64, True)):
+        memory = torch.full((size * count + 64,), 77, dtype=dtype)
+        start = (-memory.data_ptr() % 64) // memory.element_size() + 8 * (not aligned)
+        y = memory[start : start + size * count]
+        getattr(library, f"beside_{str(dtype).removeprefix('torch.')}")(
+            ctypes.c_void_p(y.data_ptr()), ctypes.c_int(count), ctypes.c_int64(size), ctypes.c_bool(aligned)
+        )
+        expected = torch.arange(size)[:, None] * torch.tensor([1.0, -2.0, 3.0, -4.0])[:count]
+        assert torch.equal(y, expected.flatten().to(dtype))
+        assert (memory[:start] == 77).all() and (memory[start + size * count :] == 77).all()
 
 
 @pytest.mark.parametrize("size", [64, 37])
