@@ -183,11 +183,17 @@ EVO_INLINE vec apart(const T* p, int64_t stride, int64_t n) {
     for (int64_t i = 0; i < n; ++i) v[i] = (float)p[i * stride];
     return v;
 }
-// Whether a stride is known to the compiler and small enough for `every`.
-#define EVO_NEAR(stride) (__builtin_constant_p(stride) && (stride) >= 2 && (stride) <= 4)
+// The elements up to p, the last one first.
+template <class T>
+EVO_INLINE auto backwards(const T* p) {
+    const auto found = several_at(p - (lanes - 1));
+    return __builtin_shuffle(found, __builtin_convertvector((int32_t)(lanes - 1) - iota(), decltype(found == found)));
+}
+// Whether a stride is known to the compiler, and one that `every` takes.
+#define EVO_NEAR(stride) (__builtin_constant_p(stride) && ((stride) == -1 || ((stride) >= 2 && (stride) <= 4)))
 template <class T>
 EVO_INLINE auto every(const T* p, int64_t stride) {
-    return stride == 2 ? every<2>(p) : stride == 3 ? every<3>(p) : every<4>(p);
+    return stride == -1 ? backwards(p) : stride == 2 ? every<2>(p) : stride == 3 ? every<3>(p) : every<4>(p);
 }
 }  // namespace detail
 
@@ -453,6 +459,28 @@ EVO_INLINE void stream(T* p, vec v, int64_t n, bool aligned) {
     if (aligned && n == lanes) stream(p, v);
     else store(p, v, n);
 }
+// What a scan has after each lane of `x`, from the vector's first lane on: log2(lanes) steps (Hillis and Steele 1986).
+template <class F>
+EVO_INLINE vec running(vec x, float start, F join) {
+#pragma GCC unroll 4
+    for (int reach = 1; reach < lanes; reach *= 2) {
+        const ivec from = iota() - reach;
+        const vec before = __builtin_shuffle(x, from & (int32_t)(lanes - 1));
+        x = join(from < 0 ? broadcast(start) : before, x);
+    }
+    return x;
+}
+EVO_INLINE vec running_sum(vec x) { return running(x, 0, [](vec a, vec b) { return a + b; }); }
+EVO_INLINE vec running_prod(vec x) { return running(x, 1, [](vec a, vec b) { return a * b; }); }
+EVO_INLINE vec running_max(vec x) { return running(x, -EVO_INF, [](vec a, vec b) { return max(a, b); }); }
+EVO_INLINE vec running_min(vec x) { return running(x, EVO_INF, [](vec a, vec b) { return min(a, b); }); }
+// Every lane's neighbour before it, `start` in the first.
+EVO_INLINE vec shifted(vec x, float start) {
+    const ivec from = iota() - 1;
+    return from < 0 ? broadcast(start) : __builtin_shuffle(x, from & (int32_t)(lanes - 1));
+}
+EVO_INLINE float last(vec x) { return x[lanes - 1]; }
+
 namespace detail {
 // Vector k of the elements that lie side by side: lane i of parts[0], of parts[1], …, lane i + 1 of parts[0], ….
 template <int k, class... V>

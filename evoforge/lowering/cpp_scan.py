@@ -1,6 +1,7 @@
-"""Scans: every row runs along the scanned axis, a vector of rows at a time where neighbours are rows.
+"""Scans: every row runs along the scanned axis, a vector of rows at a time where neighbours are rows, or a vector of
+steps where neighbours are steps.
 
-Sums and products are kept in double, or in vectors as a part of at most 256 steps beside what came before, so
+Sums and products are kept in double, or for vectors of rows as a part of at most 256 steps beside what came before, so
 that long rows stay accurate.
 """
 
@@ -8,12 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from evoforge.lowering.cpp_body import in_lanes
 from evoforge.lowering.cpp_expr import CTYPES, print_expr
 from evoforge.lowering.cpp_layout import Loop
 from evoforge.lowering.lanes import computed
 from evoforge.lowering.simplify import dtype_of
 
 if TYPE_CHECKING:
+    from evoforge.lowering.domain import Node
     from evoforge.lowering.cpp_sweep import SweepPrinter
 
 __all__ = ["print_scan"]
@@ -27,6 +30,7 @@ _START = {
     "logsum": "evo::detail::lowest<{t}>()",
 }  # fmt: skip
 _WIDE = ("sum", "prod", "logsum")
+_RUNNING = ("sum", "prod", "max", "min")
 
 
 def print_scan(printer: SweepPrinter) -> None:
@@ -35,6 +39,9 @@ def print_scan(printer: SweepPrinter) -> None:
     monoid, vector = str(node.monoid), p.nest.columns and p.vector
     lane = p.lane_loop(p.lane_group) if p.nest.columns else None
     steps = [Loop((a,), "step", p.names.size((a,), "steps"), p.extent((a,))) for a in node.reduction]
+    if lane is None and monoid in _RUNNING and len(steps) == 1 and not node.reverse and p.is_vector([one]):
+        _print_steps(p, node, steps[0])
+        return
     heads = [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in p.rows]
     if lane is not None:
         advance = f"{lane.var} += evo::lanes" if vector else f"++{lane.var}"
@@ -83,6 +90,32 @@ def print_scan(printer: SweepPrinter) -> None:
                 p.w(f"if (step % 256 == 255) before = {joined}, part = evo::broadcast(float({start}));")
             p.known.clear()
             p.known.update(outside)
+
+
+def _print_steps(p: SweepPrinter, node: Node, loop: Loop) -> None:
+    """A vector of steps at a time: what runs inside it, beside what came before it."""
+    one, monoid = p.nest.passes[0], str(node.monoid)
+    wide = "double" if monoid in _WIDE else "float"
+    start = _START[monoid].format(t="float")
+    heads = [f"for (int64_t {row.var} = 0; {row.var} < {row.size}; ++{row.var})" for row in p.rows]
+    if heads:
+        p.pragma(len(heads))
+    with p.loops(heads):
+        whole = p.kernel.flag("whole", f"{loop.size} % evo::lanes == 0")
+        p.w(f"{wide} so_far = {start};")
+        with p.loops([f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; {loop.var} += evo::lanes)"]):
+            p.w(f"const int64_t n = evo::part({loop.size} - {loop.var}, {whole});")
+            ctx = p.context([*p.rows, loop], True, one)
+            ctx.lane, ctx.lane_text = loop.group[-1], loop.var
+            for before in (*one.heads, *one.maps):
+                p.let(before, ctx)
+            ctx.node = node
+            p.w(f"const evo::vec part = evo::running_{monoid}({in_lanes(print_expr(node.body, ctx))});")
+            out = next(o for o in node.outputs if o)
+            part = f"evo::shifted(part, {start})" if node.exclusive else "part"
+            joined = _JOINED[monoid].format(a="evo::broadcast(float(so_far))", b=part)
+            p.w(f"evo::store({p.pointer(out)} + {ctx.offset(node.write)}, {joined}, n);")
+            p.w(f"so_far = {_JOINED[monoid].format(a='so_far', b='evo::last(part)')};")
 
 
 def _head(loop: Loop, reverse: bool) -> str:

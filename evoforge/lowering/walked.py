@@ -165,7 +165,8 @@ class _Walker:
     def touch(self, access: Access) -> Touch:
         where = self.shifted(access.pointer, self.scope.values(access.index))
         streams = access.kind == "stream" and bool(self.scope.number(access.condition))
-        gathers = bool(access.apart) and not 2 <= (self.scope.number(access.apart) or 0) <= NEAR
+        apart = self.scope.number(access.apart) or 0 if access.apart else 1
+        gathers = apart not in (-1, *range(1, NEAR + 1))
         return Touch(access, self.places[access.pointer], where, streams, gathers)
 
     def loop(self, into: Walk, loop: Loop) -> None:

@@ -288,6 +288,13 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "film": (Module(film), [rand(3, 7, 50), rand(3, 5), rand(5, 14)]),
     "parts_of_rows": (Module(clamped_and_normalised), [rand(17, 59)]),
     "cumsum": (Module(lambda x: (x.cumsum(-1) * 2, x.flip(0).cumsum(0).flip(0))), [rand(5, 300)]),
+    "running": (
+        Module(lambda x, m: ((x * m).cumsum(1), (1 + x / 64).cumprod(-1), x.cummax(1)[0], -(-x).cummin(1)[0])),
+        [rand(5, 333), rand(333) > 0],
+    ),
+    "running_back": (
+        Module(lambda x, h: (x.flip(1).cumsum(1).flip(1), h.cumsum(-1))), [rand(3, 1100), rand(7, 70, dtype=torch.bfloat16)],
+    ),
     "cumsum_long": (Module(lambda x: torch.softmax(x, 0).cumsum(0)), [rand(700, 19)]),
     "cumsum_of_columns": (Module(lambda x: x.t().cumsum(1).contiguous()), [rand(19, 300)]),
     "logcumsumexp": (Module(lambda x: (x.logcumsumexp(0), (40 * x).logcumsumexp(1))), [rand(700, 19)]),
@@ -661,6 +668,13 @@ def test_results_that_lie_between_one_another_are_stored_together() -> None:
     space = space_of(captured("pairs"))
     assert "evo::stream_beside(out0" in space.render({**space.default(), "stream:out0": "stream"})
     assert "_beside" not in plain("doubles_beside"), "no vectors"
+
+
+def test_scans_go_a_vector_of_steps_at_a_time() -> None:
+    source = plain("running")
+    assert {"sum", "prod", "max", "min"} <= set(re.findall(r"evo::running_(\w+)\(", source)) and "double so_far" in source
+    assert "one_by_one" not in plain("running_back"), "backwards too"
+    assert "evo::running" not in plain("cumsum_long"), "neighbours are rows"
 
 
 def test_several_streamed_outputs_write_whole_lines() -> None:
