@@ -105,16 +105,19 @@ def print_squares(p: SweepPrinter, found: Turned) -> None:
             _position(p, lane)
             at = " + u * evo::lanes * evo::lanes" if many else ""
             _turn(p, found, [f"{name}{at}" for name in squares], "evo::lanes", "at" if many else lane.var)
-        with p.loops([found.rows, *p.unroll_heads(True)]):
-            _position(p, lane)
+        with p.loops([found.rows]):
+            hoisted = p.enter(one, [])
             ctx = p.context([*p.rows, lane], True, one, lane)
+            ctx.shared.update(hoisted)
             p.reciprocals_of(one, ctx)
             row = f"({'u * evo::lanes + ' if many else ''}{fast.var} - {found.start}) * evo::lanes"
-            for (node, load), name in zip(found.reads, squares, strict=True):
-                value = p.names.fresh(f"{short_name(load.tensor)}_turned")
-                p.w(f"const evo::vec {value} = evo::load({name} + {row}, evo::all);")
-                ctx.shared[load.tensor, ctx.offset(node.accesses[load])] = Value(value, True, "f32")
-            p.compute(one, ctx, ())
+            with p.loops(p.unroll_heads(True)):
+                _position(p, lane)
+                for (node, load), name in zip(found.reads, squares, strict=True):
+                    value = p.names.fresh(f"{short_name(load.tensor)}_turned")
+                    p.w(f"const evo::vec {value} = evo::load({name} + {row}, evo::all);")
+                    ctx.shared[load.tensor, ctx.offset(node.accesses[load])] = Value(value, True, "f32")
+                p.compute(one, ctx, ())
 
 
 def turn_rows(p: SweepPrinter, found: Turned) -> list[str]:

@@ -265,11 +265,7 @@ class SweepPrinter(Body):
         vector = self.is_vector([one])
         lane = inner[-1] if inner else None
         late = [n for n in one.heads if lane and set(lane.group) & set(n.axes)]
-        outer = self.context(self.rows, False, one)
-        for node in one.heads:
-            if node not in late:
-                self.let(node, outer)
-        hoisted = self.hoist(one, outer)
+        hoisted = self.enter(one, late)
         ctx = self.context([*self.rows, *inner], vector, one, lane)
         ctx.shared.update(hoisted)
         self.reciprocals_of(one, ctx)
@@ -278,6 +274,14 @@ class SweepPrinter(Body):
         for node in one.reduces:
             self.result(node, f"evo::across({accumulators[node.name]})", vector)
         self.after(one)
+
+    def enter(self, one: Pass, late: Sequence[Node]) -> dict[tuple[str, str], Value]:
+        """What is computed and read once per row, before a pass; `late` maps wait for the lanes."""
+        outer = self.context(self.rows, False, one)
+        for node in one.heads:
+            if node not in late:
+                self.let(node, outer)
+        return self.hoist(one, outer)
 
     def after(self, one: Pass) -> None:
         """What happens once per row when a pass is done."""
