@@ -483,12 +483,12 @@ EVO_INLINE float last(vec x) { return x[lanes - 1]; }
 
 namespace detail {
 // Vector k of the elements that lie side by side: lane i of parts[0], of parts[1], …, lane i + 1 of parts[0], ….
-template <int k, class... V>
-EVO_INLINE vec beside(V... parts) {
-    constexpr int count = sizeof...(parts);
-    const vec all[count] = {parts...};
+template <int k, class W, class... V>
+EVO_INLINE W beside(W first, V... others) {
+    constexpr int count = 1 + sizeof...(others);
+    const W all[count] = {first, others...};
     const ivec flat = iota() + k * (int32_t)lanes, from = flat / count;
-    vec v = __builtin_shuffle(all[0], from);
+    W v = __builtin_shuffle(first, from);
 #pragma GCC unroll 4
     for (int part = 1; part < count; ++part) v = flat % count == part ? __builtin_shuffle(all[part], from) : v;
     return v;

@@ -154,12 +154,12 @@ def print_expr(expr: Expr, ctx: Context) -> Value:
         return _load(expr, ctx)
     if ctx.vector and ctx.lane in axes_of(expr) and dtype_of(expr, ctx.tensors) in INTS:
         return _whole(expr, ctx)
+    place = expr.arg if isinstance(expr, Cast) else expr
+    if isinstance(place, Position) and ctx.vector and ctx.lane in axes_of(place):
+        factor = next((c for c, atom in place.index.terms if atom == ctx.lane), 0)
+        return Value(f"evo::positions({affine_text(place.index, ctx)}, {factor})", True, computed(expr.dtype))
     if isinstance(expr, Position):
         return Value(f"{CTYPES[computed(expr.dtype)]}({affine_text(expr.index, ctx)})", False, computed(expr.dtype))
-    if isinstance(expr, Cast) and isinstance(expr.arg, Position) and ctx.vector and ctx.lane in axes_of(expr.arg):
-        index = expr.arg.index
-        factor = next((c for c, atom in index.terms if atom == ctx.lane), 0)
-        return Value(f"evo::positions({affine_text(index, ctx)}, {factor})", True, computed(expr.dtype))
     if isinstance(expr, Cast):
         value = print_expr(expr.arg, ctx)
         if value.vector and value.dtype in _CONVERTED:

@@ -75,7 +75,7 @@ def turned_reads(p: SweepPrinter) -> Turned | None:
                 if computed(p.domain.tensors[load.tensor].dtype) != "f32":
                     continue
                 for loop in p.rows:
-                    if set(dict(access.terms or ()).get(loop.group[-1], Size((), ())).values) == {1}:
+                    if set(dict(access.terms or ()).get(loop.group[-1], Size((), ())).values) in ({1}, {-1}):
                         found.setdefault(loop, {}).setdefault(access, (node, load))
     if p.nest.reduces:  # a buffer stands for the whole tensor
         kept = {loop: {a: by for a, by in table.items() if len(places[a.tensor]) == 1} for loop, table in found.items()}

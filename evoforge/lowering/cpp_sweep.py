@@ -199,7 +199,7 @@ class SweepPrinter(Body):
             self.w(f"{self.pointer(tensor)}[{where} + {len(found) - 1}] = {text};")
         if len(found) < self.nest.interleaved:
             return
-        if ctx.vector and self.streams(tensor):
+        if ctx.vector and self.streams(tensor) and computed(dtype) == "f32":
             aligned = self._aligned(self.written(tensor), ctx)
             self.w(f"evo::stream_beside({place}, n, {aligned}, {', '.join(found)});")
         elif ctx.vector:

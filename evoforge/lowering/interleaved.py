@@ -19,7 +19,7 @@ from evoforge.lowering.simplify import folded
 
 __all__ = ["interleave"]
 
-_FLOATS = ("f32", "f16", "bf16")
+_STORED = ("f32", "f16", "bf16", "u8", "i8")
 
 
 def interleave(domain: Domain, nest: Nest) -> bool:
@@ -30,6 +30,9 @@ def interleave(domain: Domain, nest: Nest) -> bool:
     found = _axes(domain, one)
     if found is None:
         return False
+    read = [access for node in one.maps for access in node.reads() if one.reads.get(access.tensor) != "local"]
+    if all(_is_one(access, *found) for access in read):
+        return False  # both axes are one to all: vectors lie along it
     short, lane, count = found
     extents = {name: max(size.values) for name, size in domain.extents.items()}
     maps: list[Node] = []
@@ -53,7 +56,7 @@ def _axes(domain: Domain, one: Pass) -> tuple[str, str, int] | None:
     found = set()
     for tensor, how in one.stores:
         producer = domain.producer(tensor)
-        if how != "memory" or producer is None or domain.tensors[tensor].dtype not in _FLOATS:
+        if how != "memory" or producer is None or domain.tensors[tensor].dtype not in _STORED:
             return None
         steps = {size.values: name for name, size in producer.write.terms or ()}
         ones = (1,) * domain.workloads
@@ -63,6 +66,17 @@ def _axes(domain: Domain, one: Pass) -> tuple[str, str, int] | None:
     short, lane, count = found.pop() if len(found) == 1 else ("", "", ())
     known = bool(short and lane) and len(set(count)) == 1 and 2 <= count[0] <= NEAR
     return (short, lane, count[0]) if known else None
+
+
+def _is_one(access: Access, short: str, lane: str, count: int) -> bool:
+    """Whether two axes lie in memory as one."""
+    if access.terms is None:
+        return not {short, lane} & names(access.index)
+    steps = dict(access.terms)
+    if not {short, lane} & steps.keys():
+        return True
+    both = short in steps and lane in steps
+    return both and steps[lane].values == tuple(count * step for step in steps[short].values)
 
 
 def _at(node: Node, axis: str, step: int, extents: Mapping[str, int]) -> Node | None:

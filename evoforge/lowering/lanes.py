@@ -64,14 +64,17 @@ def can_vectorise(expr: Expr, lane: str, node: Node, tensors: Mapping[str, Tenso
         return all(k in (*_FLOATS, "bool") for k in kinds) and all(
             can_vectorise(a, lane, node, tensors) for a in expr.args
         )
+    if isinstance(expr, Position):
+        return computed(expr.dtype) == "f32" and all(isinstance(atom, str) for _, atom in expr.index.terms)
     if isinstance(expr, Cast):
         if isinstance(expr.arg, Position):
             return computed(expr.dtype) == "f32" and all(isinstance(atom, str) for _, atom in expr.arg.index.terms)
         if isinstance(expr.arg, Load) and tensors[expr.arg.tensor].dtype in _SMALL_INTS:
             plain = node.accesses[expr.arg].terms is not None and not expr.arg.guards
             return plain and computed(expr.dtype) == "f32"
-        if computed(expr.dtype) == "f32" and dtype_of(expr.arg, tensors) in _SMALL_INTS:
-            return is_whole(expr.arg, lane, node, tensors) and is_plain(expr.arg, lane, node, tensors)
+        if computed(expr.dtype) == "f32" and dtype_of(expr.arg, tensors) in INTS:
+            fits = is_plain if dtype_of(expr.arg, tensors) in _SMALL_INTS else is_exact
+            return is_whole(expr.arg, lane, node, tensors) and fits(expr.arg, lane, node, tensors)
         kinds = [expr.dtype, dtype_of(expr.arg, tensors)]
         return all(k in (*_FLOATS, "bool") for k in kinds) and can_vectorise(expr.arg, lane, node, tensors)
     if isinstance(expr, Where):
