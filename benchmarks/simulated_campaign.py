@@ -34,7 +34,8 @@ def run_campaign(arm: str, seed: int, usd: float, shared: float = SHARED, decisi
     began = time.perf_counter()
     loop, totals, reason = simulate(arm, seed, usd, shared, decisive)
     return {
-        "arm": arm, "seed": seed, "budget_usd": usd, "shared": shared, "decisive": decisive, "usd": totals.usd, "calls": totals.calls,
+        "arm": arm, "seed": seed, "budget_usd": usd, "shared": shared, "decisive": decisive,
+        "usd": totals.usd, "calls": totals.calls,
         "qd_score": loop.state.archive.qd_score, "cells": len(loop.state.archive),
         "reachable": len(loop.state.archive.reachable), "evaluations": loop.state.spent, "correct": loop.state.correct,
         "prompts": len(loop.pool), "active": [prompt.ref for prompt in loop.pool.active()], "stopped": reason,

@@ -129,8 +129,8 @@ def first_source() -> str:
 class World:
     """What is true of one task: hidden from model and search.
 
-    `shared`: of the variance of an approach's worth, the part that all tasks have. `decisive`: instead, so many approaches
-    of the task's own decide, and nothing else does (0: all are worth a little, more or less).
+    `shared`: of the variance of an approach's worth, the part that all tasks have. `decisive`: instead, so many
+    approaches of the task's own decide, and nothing else does (0: all are worth a little, more or less).
     """
 
     def __init__(self, seed: int, shared: float = SHARED, decisive: int = 0) -> None:

@@ -16,8 +16,8 @@ from evoforge.lowering.lanes import computed
 from evoforge.lowering.simplify import dtype_of
 
 if TYPE_CHECKING:
-    from evoforge.lowering.domain import Node
     from evoforge.lowering.cpp_sweep import SweepPrinter
+    from evoforge.lowering.domain import Node
 
 __all__ = ["print_scan"]
 

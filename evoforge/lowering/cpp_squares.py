@@ -54,10 +54,10 @@ class Turned:
 def turned_reads(p: SweepPrinter) -> Turned | None:
     """The reads of a nest of rows or maps that are worth turning; None where there are none."""
     passes, groups = p.nest.passes, {tuple(loop.group for loop in p.inner_loops(one)) for one in p.nest.passes}
-    if p.chained or len(groups) > 1 or len(passes) > 1 and not p.nest.reduces or not p.is_vector(passes):
+    if p.chained or len(groups) > 1 or (len(passes) > 1 and not p.nest.reduces) or not p.is_vector(passes):
         return None
     (inner,) = groups
-    if len(inner) != 1 or p.nest.reduces and p.extent(inner[0]) > _WIDEST:
+    if len(inner) != 1 or (p.nest.reduces and p.extent(inner[0]) > _WIDEST):
         return None
     lane = inner[0][-1]
     found: dict[Loop, dict[Access, tuple[Node, Load]]] = {}

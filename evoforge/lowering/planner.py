@@ -325,12 +325,13 @@ def _orient(domain: Domain, nest: Nest) -> None:
         return weight[name] * _used(domain.numel([name]).first, nest.reduces and name not in nest.rows)
 
     stored = [access for one in nest.passes for access in _stored(domain, one)]
-    written = [
-        name
-        for name in sorted(weight)
-        if all(access.step(name) == 1 for access in stored) and _used(domain.numel([name]).first, False) >= 0.5
-    ]
-    best = max(written or sorted(weight), key=worth, default=None)
+
+    def together(name: str) -> bool:
+        """Whether results are neighbours along an axis, and enough of them."""
+        return all(access.step(name) == 1 for access in stored) and _used(domain.numel([name]).first, False) >= 0.5
+
+    ways = sorted(weight)
+    best = max(list(filter(together, ways)) or ways, key=worth, default=None)
     if best is None:
         best = sorted(inner)[-1] if inner else (nest.rows[-1] if nest.rows else "")
     nest.lane = best

@@ -154,7 +154,11 @@ def _follow(graph: Graph, name: str, joined: Affine, sizes: Sequence[int]) -> Gr
         if producer is None or producer.kind != "map" or graph.tensors[load.tensor].kind != "tmp":
             continue
         for at, candidate in enumerate(producer.axes):
-            if load.index[at] != joined or candidate.extent != math.prod(sizes) or not _divides(graph, load.tensor, at, sizes):
+            if (
+                load.index[at] != joined
+                or candidate.extent != math.prod(sizes)
+                or not _divides(graph, load.tensor, at, sizes)
+            ):
                 continue
             pieces, _ = _pieces(producer, candidate, sizes)
             graph = _split(graph, producer, candidate, sizes)

@@ -146,7 +146,9 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         Module(lambda x, s: torch.stack((x[..., ::2] * s - x[..., 1::2], x[..., ::2] + s), -1).flatten(-2)),
         [rand(7, 66, dtype=torch.bfloat16), rand(33)],
     ),
-    "planes_to_channels": (Module(lambda x, b: (x * 2).permute(0, 2, 3, 1).contiguous() + b), [rand(2, 3, 5, 19), rand(3)]),
+    "planes_to_channels": (
+        Module(lambda x, b: (x * 2).permute(0, 2, 3, 1).contiguous() + b), [rand(2, 3, 5, 19), rand(3)],
+    ),
     "four_beside": (
         Module(lambda x: (torch.stack((x, x.exp(), x * x, x + 1), -1), x.abs().unsqueeze(-1).expand(-1, -1, 4) * 2)),
         [rand(9, 37)],
@@ -154,7 +156,10 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "bytes_beside": (
         Module(lambda x: (x * 255).clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()), [rand(2, 3, 5, 19)],
     ),
-    "channels_last": (Module(lambda x: x.permute(0, 3, 1, 2).float() / 255), [(torch.arange(570) % 256).to(torch.uint8).view(2, 5, 19, 3)]),
+    "bytes_in_place": (
+        Module(lambda x: x.permute(0, 3, 1, 2).float() / 255),
+        [(torch.arange(570) % 256).to(torch.uint8).view(2, 5, 19, 3)],
+    ),
     "doubles_beside": (Module(lambda x: torch.stack((x, x * x), -1)), [rand(9, 37, dtype=torch.float64)]),
     "bf16": (nn.Softmax(-1), [rand(4, 64, dtype=torch.bfloat16)]),
     "f16": (Module(lambda x: x.sigmoid() * x), [rand(4, 70, dtype=torch.float16)]),
@@ -297,7 +302,8 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         [rand(5, 333), rand(333) > 0],
     ),
     "running_back": (
-        Module(lambda x, h: (x.flip(1).cumsum(1).flip(1), h.cumsum(-1))), [rand(3, 1100), rand(7, 70, dtype=torch.bfloat16)],
+        Module(lambda x, h: (x.flip(1).cumsum(1).flip(1), h.cumsum(-1))),
+        [rand(3, 1100), rand(7, 70, dtype=torch.bfloat16)],
     ),
     "cumsum_long": (Module(lambda x: torch.softmax(x, 0).cumsum(0)), [rand(700, 19)]),
     "cumsum_of_columns": (Module(lambda x: x.t().cumsum(1).contiguous()), [rand(19, 300)]),
@@ -661,18 +667,26 @@ def test_what_runs_along_another_axis_is_turned_in_squares() -> None:
     assert "collapse(2)" in printed(1, 32, 2000) and "collapse" not in printed(1, 2000, 32), "tasks for every thread"
     assert "_square" not in printed(2, 48, 6), "a square would be nearly empty"
     assert "_square" not in printed(2, 48, 64, vector="scalar")
-    norm = space_of(capture_graph(Module(lambda x: fn.layer_norm(x.transpose(1, 2), (96,))).eval(), [rand(8, 96, 3000)]))
+    norm = space_of(
+        capture_graph(Module(lambda x: fn.layer_norm(x.transpose(1, 2), (96,))).eval(), [rand(8, 96, 3000)])
+    )
     assert "_block + col" in norm.render({}) and "_row + " in norm.render({}), "rows that have reductions"
     assert "layer_norm_mean = " in norm.render({"split:0.1": "split", "rewrite:welford": "on"}), "known for every row"
 
 
 def test_results_that_lie_between_one_another_are_stored_together() -> None:
-    for case, count in (("pairs", 2), ("pairs_of_halves", 2), ("planes_to_channels", 3), ("bytes_beside", 3), ("four_beside", 4)):
+    for case, count in (
+        ("pairs", 2),
+        ("pairs_of_halves", 2),
+        ("planes_to_channels", 3),
+        ("bytes_beside", 3),
+        ("four_beside", 4),
+    ):
         source = plain(case)
         assert len(re.search(r"store_beside\(out0.*, n, (.*)\);", source)[1].split(", ")) == count
         assert "one_by_one" not in source
     assert plain("pairs").count("parallel for") == 1, "the other factor walks the same axes"
-    assert "_beside" not in plain("channels_last"), "what is read and written alike is one row"
+    assert "_beside" not in plain("bytes_in_place"), "what is read and written alike is one row"
     space = space_of(captured("pairs"))
     assert "evo::stream_beside(out0" in space.render({**space.default(), "stream:out0": "stream"})
     assert "_beside" not in plain("doubles_beside"), "no vectors"
@@ -680,7 +694,9 @@ def test_results_that_lie_between_one_another_are_stored_together() -> None:
 
 def test_scans_go_a_vector_of_steps_at_a_time() -> None:
     source = plain("running")
-    assert {"sum", "prod", "max", "min"} <= set(re.findall(r"evo::running_(\w+)\(", source)) and "double so_far" in source
+    assert {"sum", "prod", "max", "min"} <= set(
+        re.findall(r"evo::running_(\w+)\(", source)
+    ) and "double so_far" in source
     assert "one_by_one" not in plain("running_back"), "backwards too"
     assert "evo::running" not in plain("cumsum_long"), "neighbours are rows"
 

@@ -133,7 +133,8 @@ static void put_beside(T* y, int64_t size, bool aligned, V... factors) {
 }
 #define BESIDE(name, T) \
     extern "C" void beside_##name(T* y, int count, int64_t size, bool aligned) { \
-        count == 2 ? put_beside(y, size, aligned, 1.f, -2.f) : count == 3 ? put_beside(y, size, aligned, 1.f, -2.f, 3.f) : \
+        count == 2 ? put_beside(y, size, aligned, 1.f, -2.f) : \
+        count == 3 ? put_beside(y, size, aligned, 1.f, -2.f, 3.f) : \
         put_beside(y, size, aligned, 1.f, -2.f, 3.f, -4.f); \
     }
 BESIDE(float32, float) BESIDE(bfloat16, evo::bf16)
