@@ -53,39 +53,51 @@ class Turned:
 
 def turned_reads(p: SweepPrinter) -> Turned | None:
     """The reads of a nest of rows or maps that are worth turning; None where there are none."""
-    passes, groups = p.nest.passes, {tuple(loop.group for loop in p.inner_loops(one)) for one in p.nest.passes}
-    if p.chained or len(groups) > 1 or (len(passes) > 1 and not p.nest.reduces) or not p.is_vector(passes):
+    passes = p.nest.passes
+    if p.chained or (len(passes) > 1 and not p.nest.reduces):
         return None
-    (inner,) = groups
-    if len(inner) != 1 or (p.nest.reduces and p.extent(inner[0]) > _WIDEST):
+    candidates = _candidates(p)
+    if not candidates:
         return None
-    lane = inner[0][-1]
-    found: dict[Loop, dict[Access, tuple[Node, Load]]] = {}
+    groups = {tuple(loop.group for loop in p.inner_loops(one)) for one in passes}
+    inner = groups.pop()
+    if groups or len(inner) != 1 or (p.nest.reduces and p.extent(inner[0]) > _WIDEST) or not p.is_vector(passes):
+        return None
+    (group,) = inner
+    found: dict[Loop, list[tuple[Node, Load]]] = {}
+    for loop, access, by in candidates:
+        if abs(access.step(group[-1]) or 0) > NEAR:
+            found.setdefault(loop, []).append(by)
+
+    def elements(loop: Loop) -> int:
+        return sum(p.extent(sorted(node.accesses[load].axes)) for node, load in found[loop])
+
+    fast = max(found, key=elements, default=None)
+    if fast is None or 2 * min(fast.extent, p.extent(group)) < p.lanes:
+        return None
+    return Turned(fast, p.lane_loop(group), tuple(found[fast]))
+
+
+def _candidates(p: SweepPrinter) -> list[tuple[Loop, Access, tuple[Node, Load]]]:
+    """Reads of neighbours along a loop over rows, one per place; where a buffer of rows will stand for a whole tensor,
+    of tensors that are read at one place only."""
+    found: dict[tuple[str, Access], tuple[Loop, Access, tuple[Node, Load]]] = {}
     places: dict[str, set[Access | None]] = {}
-    for one in passes:
+    for one in p.nest.passes:
         for node in one.nodes:
             for load in loads(node.body):
                 if one.reads.get(load.tensor, "memory") != "memory":
                     continue
                 access = node.accesses[load]
-                plain = access.terms is not None and not load.guards
-                places.setdefault(load.tensor, set()).add(access if plain else None)
-                if not plain or abs(access.step(lane) or 0) <= NEAR:
-                    continue
-                if computed(p.domain.tensors[load.tensor].dtype) != "f32":
+                terms = None if load.guards else access.terms
+                places.setdefault(load.tensor, set()).add(None if terms is None else access)
+                if terms is None or computed(p.domain.tensors[load.tensor].dtype) != "f32":
                     continue
                 for loop in p.rows:
-                    if set(dict(access.terms or ()).get(loop.group[-1], Size((), ())).values) in ({1}, {-1}):
-                        found.setdefault(loop, {}).setdefault(access, (node, load))
-    if p.nest.reduces:  # a buffer stands for the whole tensor
-        kept = {loop: {a: by for a, by in table.items() if len(places[a.tensor]) == 1} for loop, table in found.items()}
-        found = {loop: table for loop, table in kept.items() if table}
-    if not found:
-        return None
-    fast = max(found, key=lambda loop: sum(p.extent(sorted(access.axes)) for access in found[loop]))
-    if 2 * min(fast.extent, p.extent(inner[0])) < p.lanes:
-        return None
-    return Turned(fast, p.lane_loop(inner[0]), tuple(found[fast].values()))
+                    if set(dict(terms).get(loop.group[-1], Size((), ())).values) in ({1}, {-1}):
+                        found.setdefault((loop.var, access), (loop, access, (node, load)))
+    alone = [row for row in found.values() if len(places[row[1].tensor]) == 1]
+    return alone if p.nest.reduces else list(found.values())
 
 
 def print_squares(p: SweepPrinter, found: Turned) -> None:

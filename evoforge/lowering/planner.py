@@ -331,7 +331,9 @@ def _orient(domain: Domain, nest: Nest) -> None:
         return all(access.step(name) == 1 for access in stored) and _used(domain.numel([name]).first, False) >= 0.5
 
     ways = sorted(weight)
-    best = max(list(filter(together, ways)) or ways, key=worth, default=None)
+    if stored:
+        ways = [name for name in ways if together(name)] or ways
+    best = max(ways, key=worth, default=None)
     if best is None:
         best = sorted(inner)[-1] if inner else (nest.rows[-1] if nest.rows else "")
     nest.lane = best
