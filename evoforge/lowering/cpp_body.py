@@ -35,7 +35,7 @@ class Body(Layout):
 
     @contextmanager
     def braces(self, head: str, tail: str = "}") -> Iterator[None]:
-        self.w(f"{head} {{")
+        self.w(f"{head} {{".lstrip())
         self.depth += 1
         yield
         self.depth -= 1

@@ -150,7 +150,9 @@ def _pass(printer: SweepPrinter, one: Pass, number: int, lane: Loop, start: str,
         first, end = (start, top) if position == 0 and start else ("0", printer.end(loop))
         heads.append(f"for (int64_t {loop.var} = {first}; {loop.var} < {end}; ++{loop.var})")
     ctx = _context(printer, one, lane, inner)
-    with printer.loops([*heads, *printer.unroll_heads(printer.vector)]):
+    heads += printer.unroll_heads(printer.vector)
+    # Where there is one step, braces keep the names of a pass apart from those of the next.
+    with printer.loops(heads) if heads else printer.braces(""):
         if printer.vector and printer.schedule.unroll:
             printer.position_in_step(lane)
         elif not printer.vector:

@@ -118,7 +118,7 @@ def print_squares(p: SweepPrinter, found: Turned) -> None:
             at = " + u * evo::lanes * evo::lanes" if many else ""
             _turn(p, found, [f"{name}{at}" for name in squares], "evo::lanes", "at" if many else lane.var)
         with p.loops([found.rows]):
-            hoisted = p.enter(one, [])
+            late, hoisted = p.enter(one, lane)
             ctx = p.context([*p.rows, lane], True, one, lane)
             ctx.shared.update(hoisted)
             p.reciprocals_of(one, ctx)
@@ -129,7 +129,7 @@ def print_squares(p: SweepPrinter, found: Turned) -> None:
                     value = p.names.fresh(f"{short_name(load.tensor)}_turned")
                     p.w(f"const evo::vec {value} = evo::load({name} + {row}, evo::all);")
                     ctx.shared[load.tensor, ctx.offset(node.accesses[load])] = Value(value, True, "f32")
-                p.compute(one, ctx, ())
+                p.compute(one, ctx, late)
 
 
 def turn_rows(p: SweepPrinter, found: Turned) -> list[str]:

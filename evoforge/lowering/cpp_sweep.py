@@ -264,8 +264,7 @@ class SweepPrinter(Body):
         inner = self.inner_loops(one)
         vector = self.is_vector([one])
         lane = inner[-1] if inner else None
-        late = [n for n in one.heads if lane and set(lane.group) & set(n.axes)]
-        hoisted = self.enter(one, late)
+        late, hoisted = self.enter(one, lane)
         ctx = self.context([*self.rows, *inner], vector, one, lane)
         ctx.shared.update(hoisted)
         self.reciprocals_of(one, ctx)
@@ -275,13 +274,14 @@ class SweepPrinter(Body):
             self.result(node, f"evo::across({accumulators[node.name]})", vector)
         self.after(one)
 
-    def enter(self, one: Pass, late: Sequence[Node]) -> dict[tuple[str, str], Value]:
-        """What is computed and read once per row, before a pass; `late` maps wait for the lanes."""
+    def enter(self, one: Pass, lane: Loop | None) -> tuple[list[Node], dict[tuple[str, str], Value]]:
+        """Computes and reads what a pass needs once per row; maps that wait for the lanes, and loads with names."""
+        late = [node for node in one.heads if lane and set(lane.group) & set(node.axes)]
         outer = self.context(self.rows, False, one)
         for node in one.heads:
             if node not in late:
                 self.let(node, outer)
-        return self.hoist(one, outer)
+        return late, self.hoist(one, outer)
 
     def after(self, one: Pass) -> None:
         """What happens once per row when a pass is done."""

@@ -135,6 +135,10 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         Module(lambda x, y: fn.softmax((x * y).transpose(1, 2), -1).contiguous() + y.t()[:, :1]),
         [rand(3, 50, 23, dtype=torch.float16), rand(50, 23)],
     ),
+    "turned_mean": (
+        Module(lambda x, y: ((x.permute(1, 2, 0) * y).mean(0, keepdim=True) + x.permute(1, 2, 0)).contiguous()),
+        [rand(5, 16, 24), rand(16, 24, 5)],
+    ),
     "turned_norm": (
         Module(lambda x: fn.layer_norm(x.flatten(2).transpose(1, 2), (40,))), [rand(2, 40, 5, 9)],
     ),
@@ -566,6 +570,15 @@ def test_what_a_row_or_a_column_keeps_has_its_own_precision(tmp_path: Path) -> N
     library = build(kernels, tmp_path, "native")
     for k in kernels:
         check(k, *cases[k.case], call(library, k, *cases[k.case]))
+
+
+def test_passes_of_one_step_keep_their_names_apart(tmp_path: Path) -> None:
+    model, inputs = Module(lambda x, y: torch.softmax(x * y, -1)), [rand(4, 33, 1), rand(4, 33, 1)]
+    graph = capture_graph(model.eval(), inputs)
+    source = space_of(graph).render({"rewrite:maxsum": "on", "placement:mul": "root", "unroll": "one"})
+    kernel = Compiled("softmax of one", "", source, {}, graph)
+    assert "Columns" in source and source.count("const evo::vec mul ") == 2
+    check(kernel, model, inputs, call(build([kernel], tmp_path, "native"), kernel, model, inputs))
 
 
 def test_contractions_use_every_vector_for_several_rows() -> None:
