@@ -20,6 +20,7 @@ from evoforge.lowering.cpp_expr import CTYPES
 from evoforge.lowering.cpp_names import Names, wide
 from evoforge.lowering.cpp_nest import NestPrinter
 from evoforge.lowering.domain import Domain
+from evoforge.lowering.interleaved import interleaved
 from evoforge.lowering.lanes import computed
 from evoforge.lowering.linear import Scope
 from evoforge.lowering.nests import Plan
@@ -111,7 +112,9 @@ def print_kernel(
             kernel.body.append("")
         chain = plan.nests[done].chain
         members = [nest for nest in plan.nests[done:] if nest.chain is chain] if chain else [plan.nests[done]]
-        printers = [NestPrinter(kernel, nest, lanes) for nest in members]
+        printers = [
+            NestPrinter(kernel, interleaved(domain, nest) if schedule.vector else nest, lanes) for nest in members
+        ]
         print_chain(printers) if chain else printers[0].run()
         done += len(members)
     _settle(kernel)

@@ -17,22 +17,22 @@ from evoforge.lowering.lanes import NEAR
 from evoforge.lowering.nests import Nest, Pass
 from evoforge.lowering.simplify import folded
 
-__all__ = ["interleave"]
+__all__ = ["interleaved"]
 
 _STORED = ("f32", "f16", "bf16", "u8", "i8")
 
 
-def interleave(domain: Domain, nest: Nest) -> bool:
-    """Changes a nest of maps whose results are interleaved; False, and nothing changed, where they are not."""
+def interleaved(domain: Domain, nest: Nest) -> Nest:
+    """A nest of maps with the steps of the short axis one after the other; the nest itself where there is none."""
     if nest.reduces or nest.scans or len(nest.passes) != 1 or nest.passes[0].heads:
-        return False
+        return nest
     (one,) = nest.passes
     found = _axes(domain, one)
     if found is None:
-        return False
+        return nest
     read = [access for node in one.maps for access in node.reads() if one.reads.get(access.tensor) != "local"]
     if all(_is_one(access, *found) for access in read):
-        return False  # both axes are one to all: vectors lie along it
+        return nest  # both axes are one to all: vectors lie along it
     short, lane, count = found
     extents = {name: max(size.values) for name, size in domain.extents.items()}
     maps: list[Node] = []
@@ -44,11 +44,9 @@ def interleave(domain: Domain, nest: Nest) -> bool:
                 continue
             made = _at(node, short, step, extents)
             if made is None:
-                return False
+                return nest
             maps.append(made)
-    nest.passes = [replace(one, maps=maps)]
-    nest.lane, nest.interleaved = lane, count
-    return True
+    return replace(nest, passes=[replace(one, maps=maps)], lane=lane, columns=False, interleaved=count)
 
 
 def _axes(domain: Domain, one: Pass) -> tuple[str, str, int] | None:

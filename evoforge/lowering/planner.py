@@ -14,7 +14,6 @@ from evoforge.errors import UnsupportedError
 from evoforge.lowering.chain import find_chain
 from evoforge.lowering.contraction import find_contraction
 from evoforge.lowering.domain import Access, Domain, Node, aligned
-from evoforge.lowering.interleaved import interleave
 from evoforge.lowering.lanes import NEAR
 from evoforge.lowering.nests import Nest, Pass, Plan
 from evoforge.lowering.regions import is_tensor_sized, reads_through, regions
@@ -68,8 +67,7 @@ class _Planner:
             self._region(number, nodes)
         for nest in self.nests:
             self._drop_unread(nest)
-            if not (self.schedule.vector and interleave(self.domain, nest)):
-                _orient(self.domain, nest)
+            _orient(self.domain, nest)
             self._contract(nest)
         # A region whose maps are all computed where they are read has nothing left to do.
         self.nests = [nest for nest in self.nests if any(one.nodes or one.row_maps for one in nest.passes)]
