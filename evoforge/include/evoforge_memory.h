@@ -490,7 +490,7 @@ EVO_INLINE W beside(W first, V... others) {
     const ivec flat = iota() + k * (int32_t)lanes, from = flat / count;
     W v = __builtin_shuffle(first, from);
 #pragma GCC unroll 4
-    for (int part = 1; part < count; ++part) v = flat % count == part ? __builtin_shuffle(all[part], from) : v;
+    for (int part = 1; part < count; ++part) v = select(flat % count == part, __builtin_shuffle(all[part], from), v);
     return v;
 }
 }  // namespace detail
