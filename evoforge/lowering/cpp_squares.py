@@ -84,14 +84,14 @@ def _candidates(p: SweepPrinter) -> list[tuple[Loop, Access, tuple[Node, Load]]]
     found: dict[tuple[str, Access], tuple[Loop, Access, tuple[Node, Load]]] = {}
     places: dict[str, set[Access | None]] = {}
     for one in p.nest.passes:
-        for node in one.nodes:
+        for node in (*one.heads, *one.nodes, *one.row_maps):
             for load in loads(node.body):
                 if one.reads.get(load.tensor, "memory") != "memory":
                     continue
                 access = node.accesses[load]
                 terms = None if load.guards else access.terms
                 places.setdefault(load.tensor, set()).add(None if terms is None else access)
-                if terms is None or computed(p.domain.tensors[load.tensor].dtype) != "f32":
+                if node not in one.nodes or terms is None or computed(p.domain.tensors[load.tensor].dtype) != "f32":
                     continue
                 for loop in p.rows:
                     if set(dict(terms).get(loop.group[-1], Size((), ())).values) in ({1}, {-1}):

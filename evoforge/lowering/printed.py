@@ -182,10 +182,10 @@ def _accesses(text: str) -> Iterator[Access]:
             index = f"{index} + ({given[-4]}) / {given[-3]}"
         elif name == "lookup":
             index = _SOMEWHERE
-        condition = {"stream": given[-1], "stream_beside": given[2] if len(given) > 2 else ""}.get(name, "")
+        condition = given[-1] if name == "stream" else given[2] if name == "stream_beside" else ""
         word = name.partition("_")[0]
         kind = word if word in ("store", "stream", "prefetch") else "load"
-        parts = len(given) - {"store_beside": 2, "stream_beside": 3}.get(name, len(given) - 1)
+        parts = {"store_beside": len(given) - 2, "stream_beside": len(given) - 3}.get(name, 1)
         apart = given[1] if name == "gather" else _SOMEWHERE if name in ("gather_i32", "lookup") else ""
         access = Access(pointer, index, kind, kind != "prefetch", apart, condition, parts)
         if condition or kind == "store":

@@ -135,6 +135,11 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         Module(lambda x, y: fn.softmax((x * y).transpose(1, 2), -1).contiguous() + y.t()[:, :1]),
         [rand(3, 50, 23, dtype=torch.float16), rand(50, 23)],
     ),
+    "turned_head": (
+        Module(lambda x: torch.softmax(x.transpose(1, 2), -1) * torch.tanh(x.transpose(1, 2)[..., 3:4])),
+        [rand(3, 50, 23)],
+    ),
+    "scalars_beside": (Module(lambda x: torch.stack((x.double().sin().float(), x), -1)), [rand(9, 37)]),
     "turned_mean": (
         Module(lambda x, y: ((x.permute(1, 2, 0) * y).mean(0, keepdim=True) + x.permute(1, 2, 0)).contiguous()),
         [rand(5, 16, 24), rand(16, 24, 5)],
@@ -684,6 +689,11 @@ def test_what_runs_along_another_axis_is_turned_in_squares() -> None:
         capture_graph(Module(lambda x: fn.layer_norm(x.transpose(1, 2), (96,))).eval(), [rand(8, 96, 3000)])
     )
     assert "_block + col" in norm.render({}) and "_row + " in norm.render({}), "rows that have reductions"
+    model, _ = CASES["turned_head"]
+    elsewhere = space_of(capture_graph(model, [rand(8, 512, 256)])).render({})
+    assert "tanh(in0[" in elsewhere and "x0_row" not in elsewhere, (
+        "a buffer would stand for what is read elsewhere, too"
+    )
     assert "layer_norm_mean = " in norm.render({"split:0.1": "split", "rewrite:welford": "on"}), "known for every row"
 
 
