@@ -8,7 +8,7 @@ from evoforge.lowering.cpp_columns import print_columns
 from evoforge.lowering.cpp_expr import CTYPES
 from evoforge.lowering.cpp_matrix import print_matrix
 from evoforge.lowering.cpp_scan import print_scan
-from evoforge.lowering.cpp_squares import enter_row, print_squares, turn_rows, turned_reads
+from evoforge.lowering.cpp_squares import Turned, enter_row, print_squares, turn_rows, turned_reads
 from evoforge.lowering.cpp_sweep import SweepPrinter, powers
 from evoforge.lowering.cpp_tiles import print_tiles
 from evoforge.lowering.lanes import computed
@@ -58,16 +58,13 @@ class NestPrinter(SweepPrinter):
 
     def _print_rows(self) -> None:
         found = turned_reads(self)
-        if found is not None and not self.nest.reduces:
-            print_squares(self, found)
-            return
-        blocked = self.schedule.row_block and bool(self.rows) and not self.chained and found is None
-        heads = self.row_heads(self.rows)
         if found is not None:
-            heads = [*self.row_heads([loop for loop in self.rows if loop != found.fast]), found.blocks]
+            self._print_turned(found)
+            return
+        heads = self.row_heads(self.rows)
         if self.rows:
             nested = len(heads)
-            if blocked:
+            if self.schedule.row_block and not self.chained:
                 last = self.rows[-1]
                 choices = powers(2, min(64, max(2, last.extent // 2)))
                 self.kernel.parameter("ROW_BLOCK", choices, choices[min(len(choices) - 1, 2)])
@@ -79,15 +76,28 @@ class NestPrinter(SweepPrinter):
                 ]
             self.pragma(nested)
         with self.loops(heads):
-            buffers = turn_rows(self, found) if found is not None else []
-            with self.loops([found.rows] if found is not None else []):
-                if found is not None:
-                    enter_row(self, found, buffers)
-                self._buffers()
-                for number, one in enumerate(self.nest.passes):
-                    if number:
-                        self.w("")
-                    self.row_pass(one, number)
+            self._passes()
+
+    def _print_turned(self, found: Turned) -> None:
+        """Blocks of rows that are turned before they are read."""
+        if not self.nest.reduces:
+            print_squares(self, found)
+            return
+        heads = [*self.row_heads([loop for loop in self.rows if loop != found.fast]), found.blocks]
+        self.pragma(len(heads))
+        with self.loops(heads):
+            buffers = turn_rows(self, found)
+            with self.loops([found.rows]):
+                enter_row(self, found, buffers)
+                self._passes()
+
+    def _passes(self) -> None:
+        """What is done for one row."""
+        self._buffers()
+        for number, one in enumerate(self.nest.passes):
+            if number:
+                self.w("")
+            self.row_pass(one, number)
 
     def _buffers(self) -> None:
         for tensor in dict.fromkeys(t for one in self.nest.passes for t, how in one.stores if how == "row"):
