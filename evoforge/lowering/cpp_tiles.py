@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["BANDS", "Tiles", "print_tiles"]
 
 _LINE = 16  # floats in a line of the cache
+_NEAR = 1024  # elements; what lies nearer ahead than that comes too late
 BANDS = "for (int64_t band = 0; band < BANDS; ++band)"
 
 
@@ -230,7 +231,8 @@ class Tiles(Packing):
         for access in dict.fromkeys(accesses):
             if access.step(fast) == 1 and access.step(row):
                 step = in_brackets(p.names.text(dict(access.terms or ())[row]) or "1")
-                where = f"{ctx.pointers[access.tensor]} + {ctx.offset(access)} + TILE_ROWS * {step}"
+                rows = f"evo::max(int64_t(TILE_ROWS), {_NEAR} / {step})"
+                where = f"{ctx.pointers[access.tensor]} + {ctx.offset(access)} + {rows} * {step}"
                 lines.append(f"evo::prefetch({where});")
         return lines
 
