@@ -175,7 +175,7 @@ class Journey:
     def _worth(self, first: Evaluation) -> int:
         """Trials for a new candidate: none for what is far below its cell's elite, or not near the campaign's best.
 
-        Breadth comes first. What becomes an elite has the rest of its trials later (`_deepen`).
+        Breadth comes first. What becomes an elite has the rest of its trials later (`deepen`).
         """
         objective = _height(first)
         elite = self.state.archive.get(first.cell) if first.cell is not None else None
@@ -186,13 +186,14 @@ class Journey:
             return 0
         return min(self.trials, _TUNE_SLICE) if self.clock.progress(self.state.spent) >= self.breadth else 0
 
-    def deepen(self) -> bool:
+    def deepen(self, drawn: bool = False) -> bool:
         """Tunes the best elite that has not had all its trials yet; False when there is none near the best.
 
-        A few trials at a time, so that new kernels are looked at in between: once the map is drawn.
+        A few trials at a time, so that new kernels are looked at in between: once the map is drawn, or `drawn` says
+        that no more will be.
         """
         best = self.state.archive.best()
-        if best is None or self.clock.progress(self.state.spent) < self.breadth:
+        if best is None or (not drawn and self.clock.progress(self.state.spent) < self.breadth):
             return False
         for elite in sorted(self.state.archive, key=lambda elite: elite.rank, reverse=True):
             candidate = self.state.candidates[elite.candidate]

@@ -107,12 +107,22 @@ class Loop:
             answered = self.desk.collect() if self.desk else []
             batch = self._ask()
             if not batch and not deeper and not answered and not (self.desk and self.desk.waiting):
-                return self._nothing_left()
+                # The map is drawn as far as it can be: what is left of the budget is for numbers.
+                if not self._tuned():
+                    return self._nothing_left()
+                continue
             self._round(batch)
             self._round(self._answers(answered))
             self.journey.doubt()
             self._evolve()
         return reason
+
+    def _tuned(self) -> bool:
+        """Tunes what stands near the best, until nothing is left or time is up; whether there was anything."""
+        found = False
+        while not self.journey.clock.stop_reason(self.state.spent) and self.journey.deepen(drawn=True):
+            found = True
+        return found
 
     def _near_bound(self) -> bool:
         """Whether the best kernel surely takes hardly longer than its bound, and the map is full or without news."""

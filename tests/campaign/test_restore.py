@@ -125,6 +125,13 @@ def test_what_an_old_ticket_did_to_a_younger_elite_comes_after_it(
     assert again.next_ticket == 51
 
 
+def test_a_search_that_finds_no_more_kernels_tunes_the_best_before_it_ends(store: Store) -> None:
+    """However much of the budget is left: the map is drawn."""
+    loop = search(store)
+    reason = loop.run([Proposal(OLD, "sample", "sample", params_hint={"T": 1})])
+    assert reason == "no generator" and {row.params["T"] for row in loop.state.trials.values()} == {1, 2}
+
+
 def test_tuning_right_after_its_own_proposal_is_no_part_of_its_outcome(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -193,6 +193,9 @@ VIEWS = {
     "unfold": f(lambda x: (x.unfold(2, 3, 2).mean(-1), x.diagonal(0, 0, 1), torch.einsum("iij->ij", x[:, :3])), X),
     "shuffle": f(lambda x: (F.pixel_shuffle(x, 2), F.channel_shuffle(x, 2)), IMAGE),
     "strided": f(lambda x, y: x + y, normal(7, 5, 3).permute(2, 1, 0), normal(3, 1, 7).expand(3, 5, 7)),
+    "buckets": f(
+        lambda x, edges: (torch.bucketize(x, edges), torch.bucketize(x, edges, right=True)), X, torch.arange(-3.0, 3.0)
+    ),
     "embedding": m(nn.Embedding(11, 6), integers(0, 11, 3, 4)),
     "bags": m(nn.EmbeddingBag(11, 6, mode="sum"), integers(0, 11, 3, 4)),
     "bags_mean": m(nn.EmbeddingBag(11, 6), integers(0, 11, 3, 4)),

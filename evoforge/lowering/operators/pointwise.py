@@ -109,9 +109,9 @@ for _names, _op in (
         ("bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar", "__rshift__.Tensor", "__rshift__.Scalar"),
         "shr",
     ),
-    (("bitwise_and.Tensor", "bitwise_and.Scalar"), "and"),
-    (("bitwise_or.Tensor", "bitwise_or.Scalar"), "or"),
-    (("bitwise_xor.Tensor", "bitwise_xor.Scalar"), "xor"),
+    (("bitwise_and.Tensor", "bitwise_and.Scalar", "__and__.Tensor", "__and__.Scalar"), "and"),
+    (("bitwise_or.Tensor", "bitwise_or.Scalar", "__or__.Tensor", "__or__.Scalar"), "or"),
+    (("bitwise_xor.Tensor", "bitwise_xor.Scalar", "__xor__.Tensor", "__xor__.Scalar"), "xor"),
 ):
     register(*_names)(_binary(_op))
 
