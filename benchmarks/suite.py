@@ -16,6 +16,7 @@ Exits 1 where a task is lost or no row was found.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import subprocess
@@ -142,8 +143,9 @@ def _extended(row: Mapping[str, Any], work: Callable[[], dict[str, Any]]) -> dic
     return {**row, **found, "seconds": round(row["seconds"] + time.monotonic() - began, 1)}
 
 
+@functools.cache
 def _commit() -> str:
-    """Of which state of the project a row speaks; empty outside of its repository."""
+    """Of which state of the project rows speak, before any is written; empty outside of its repository."""
     found = subprocess.run(
         ["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     )
