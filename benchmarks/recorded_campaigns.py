@@ -7,11 +7,12 @@ tells nothing; ``random`` and ``optuna`` search the same space without an archiv
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,9 @@ from evoforge.archives.stats import QD_OFFSET, qd_auc
 from evoforge.campaign import Campaign
 from evoforge.campaign._journey import Journey
 from evoforge.campaign._loop import Loop
+from evoforge.campaign._setup import Setup
 from evoforge.config import Budget, CampaignConfig
+from evoforge.evaluation.judge import Judge
 from evoforge.lowering.space import ScheduleSpace
 from evoforge.prompts import PromptPool
 from evoforge.storage import Store, open_store
@@ -74,6 +77,7 @@ def run_kernels(task: str, arm: str, seed: int, evals: int, folder: Path) -> dic
         "task": task, "arm": arm, "seed": seed, "budget_evals": evals, "evaluations": result.evaluations,
         "correct": result.correct, "qd_score": result.qd_score, "cells": result.filled, "reachable": result.reachable,
         "best": best.objective if best else None, "fresh": journey.fresh,
+        "winner": [best.candidate, dict(best.params)] if best else None,
         "qd_auc": qd_auc(sorted(journey.trace.items())),
         "roofline": result.best.roofline_fraction if result.best else None,
         "prompts": prompts, "measured": measured, "stopped": result.stop_reason,
@@ -82,7 +86,7 @@ def run_kernels(task: str, arm: str, seed: int, evals: int, folder: Path) -> dic
 
 
 class Measured:
-    """Campaigns on real kernels, one JSON line each, keyed by (task, arm, seed, evaluations)."""
+    """Campaigns on real kernels, by (task, arm, seed, evaluations), and duels of their best; one JSON line each."""
 
     def __init__(self, path: Path, folder: Path, evals: int, minutes: float | None) -> None:
         self._path, self._folder, self._evals = path, folder, evals
@@ -90,7 +94,13 @@ class Measured:
         self._folder.mkdir(parents=True, exist_ok=True)
         text = self._path.read_text() if self._path.exists() else ""
         found = [json.loads(line) for line in text.splitlines()]
-        self._rows = {(row["task"], row["arm"], row["seed"], row["budget_evals"]): row for row in found}
+        self._rows, self._duels = {}, {}
+        for row in found:
+            key = (row["task"], row["arm"], row["seed"], row["budget_evals"])
+            if "against" in row:
+                self._duels[(*key, row["against"])] = row
+            else:
+                self._rows[key] = row
 
     def fill(self, task: str, wanted: Iterable[tuple[str, int]]) -> bool:
         """Runs what is missing, one after the other; False where the time is up first."""
@@ -102,10 +112,41 @@ class Measured:
                 return False
             row = run_kernels(task, arm, seed, self._evals, self._folder)
             self._rows[task, arm, seed, self._evals] = row
-            with self._path.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+            self._append(row)
             print(f"{task} {arm} {seed}: {row['qd_score']:.2f} in {row['seconds']} s", file=sys.stderr)
         return True
+
+    def duel(self, task: str, seed: int, arm: str, others: Sequence[str]) -> None:
+        """Measures what `arm` found in turns with what each of `others` found, in the same minute."""
+        missing = [other for other in others if (task, arm, seed, self._evals, other) not in self._duels]
+        if not missing:
+            return
+        with open_store(f"sqlite:///{self._folder}/{task}.db", create=False) as record:
+            campaign, known = record.campaign(_RECORD), {one.id: one for one in record.candidates(_RECORD)}
+        setup = Setup.from_json(campaign.setup)
+        with Judge(campaign.task, campaign.target, seed=0) as judge:
+            judge.open()
+            judge.set_context(setup.trace_signatures, setup.unfused)
+            for other in missing:
+                winners = [self._rows[task, one, seed, self._evals]["winner"] for one in (arm, other)]
+                faster = 0.0  # of one and the same, or of none
+                if None in winners:
+                    faster = QD_OFFSET * ((winners[0] is None) - (winners[1] is None))
+                elif winners[0] != winners[1]:
+                    first, second = ((known[candidate], params) for candidate, params in winners)
+                    faster = math.log2(judge.compare(first, second).ratio)
+                row = {"task": task, "arm": arm, "seed": seed, "budget_evals": self._evals, "against": other}
+                self._duels[task, arm, seed, self._evals, other] = {**row, "faster": faster}
+                self._append({**row, "faster": faster})
+                print(f"{task} {arm} {seed} over {other}: {2**faster:.2f}", file=sys.stderr)
+
+    def faster(self, task: str, arm: str, other: str, seeds: Iterable[int]) -> list[float]:
+        """log2 of how many times faster the winner of `arm` is than the winner of `other`, in the order of seeds."""
+        return [self._duels[task, arm, seed, self._evals, other]["faster"] for seed in seeds]
+
+    def _append(self, row: Mapping[str, Any]) -> None:
+        with self._path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
 
     def scores(self, task: str, arm: str, seeds: Iterable[int], key: str = "qd_score") -> list[float]:
         """One number per campaign, in the order of seeds."""
