@@ -61,7 +61,7 @@ TASKS: Mapping[str, Mapping[str, int]] = {
     "focal_loss": {"IMAGES": 1, "ANCHORS": 4096},
 }
 """Tasks with settings at which all tensors stay in the second-level cache, so that a trial is short. Of the first five
-the plain schedule is hardly to be beaten there; of the last five, in the suite's campaigns, by 20% at least."""
+the plain schedule is hardly to be beaten there; that of the last five was, in the suite's campaigns."""
 
 
 def run_kernels(task: str, arm: str, seed: int, evals: int, folder: Path) -> dict[str, Any]:

@@ -106,11 +106,9 @@ class Loop:
             # What was asked in the round before; models work while the round is judged.
             answered = self.desk.collect() if self.desk else []
             batch = self._ask()
-            if not batch and not deeper and not answered and not (self.desk and self.desk.waiting):
-                # The map is drawn as far as it can be: what is left of the budget is for numbers.
-                if not self._tuned():
-                    return self._nothing_left()
-                continue
+            idle = not batch and not deeper and not answered and not (self.desk and self.desk.waiting)
+            if idle and not self._tuned():
+                return self._nothing_left()
             self._round(batch)
             self._round(self._answers(answered))
             self.journey.doubt()
@@ -118,9 +116,13 @@ class Loop:
         return reason
 
     def _tuned(self) -> bool:
-        """Tunes what stands near the best, until nothing is left or time is up; whether there was anything."""
+        """Tunes what stands near the best, now that no more kernels come; whether there was anything.
+
+        Where the models were refused (a wrong key) nothing is: that has to be told at once.
+        """
         found = False
-        while not self.journey.clock.stop_reason(self.state.spent) and self.journey.deepen(drawn=True):
+        refused = self.desk is not None and not self.desk.models
+        while not refused and not self.journey.clock.stop_reason(self.state.spent) and self.journey.deepen(drawn=True):
             found = True
         return found
 

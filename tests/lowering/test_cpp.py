@@ -610,6 +610,10 @@ def test_the_next_block_of_rows_is_fetched_where_memory_holds_it_as_it_is() -> N
 
     assert all(fetched(lambda a, b: a @ b, how) for how in ("block", "pack", "whole"))
     assert not fetched(lambda a, b: a @ b, "both"), "it is packed"
+    short = blocked(
+        space_of(capture_graph(Module(lambda a, b: a @ b).eval(), [rand(40, 8), rand(8, 48)])), "block", prefetch="next"
+    )
+    assert "evo::max(int64_t(TILE_ROWS), 1024 / steps) * steps" in short, "a block of short rows comes too late"
     assert not fetched(lambda a, b: a @ b, "pack", 4096), "a block of rows fills the cache"
     for stream, fetches in (("plain", True), ("stream", False)):
         space = space_of(capture_graph(Module(lambda a, b: a @ b).eval(), [rand(400, 64), rand(64, 480)]))
