@@ -121,7 +121,7 @@ class Loop:
         Where the models were refused (a wrong key) nothing is: that has to be told at once.
         """
         found = False
-        refused = self.desk is not None and not self.desk.models
+        refused = self.desk is not None and not self.desk.models and not self.desk.spent
         while not refused and not self.journey.clock.stop_reason(self.state.spent) and self.journey.deepen(drawn=True):
             found = True
         return found

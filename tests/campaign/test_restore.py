@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -130,6 +131,14 @@ def test_a_search_that_finds_no_more_kernels_tunes_the_best_before_it_ends(store
     loop = search(store)
     reason = loop.run([Proposal(OLD, "sample", "sample", params_hint={"T": 1})])
     assert reason == "no generator" and {row.params["T"] for row in loop.state.trials.values()} == {1, 2}
+
+
+def test_a_search_whose_models_are_refused_says_so_at_once(store: Store) -> None:
+    loop = search(store)
+    desk: Any = SimpleNamespace(collect=list, waiting=False, models=(), spent="", out=frozenset())
+    loop.desk = desk
+    reason = loop.run([Proposal(OLD, "sample", "sample", params_hint={"T": 1})])
+    assert reason == "no model left" and len(loop.state.trials) == 1
 
 
 def test_tuning_right_after_its_own_proposal_is_no_part_of_its_outcome(
