@@ -253,6 +253,7 @@ class _Watched(Journey):
         self.trace[self.state.spent] = self.state.archive.qd_score
 
     def finish(self) -> None:
+        self.race()
         while (best := self.state.archive.best()) is not None:
             candidate = self.state.candidates[best.candidate]
             again = [self.measurer.confirm(candidate, best.params) for _ in range(_AGAIN)]

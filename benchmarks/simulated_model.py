@@ -198,6 +198,10 @@ class Machine:
     ) -> Evaluation:
         return self._evaluation(candidate, Kind.BENCH if both else Kind.CONFIRM)
 
+    def race(self, kernels: object, *, limit_s: float) -> list[Evaluation]:
+        """Confirmations have no storms here."""
+        return []
+
     def _evaluation(self, candidate: Candidate, kind: Kind) -> Evaluation:
         found = _PARTS.search(candidate.source)
         verdict = self._world.judge(Kernel.read(found[1]), candidate.id) if found else None

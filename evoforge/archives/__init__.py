@@ -11,6 +11,7 @@ from evoforge.archives.folding import (
     process_ratios,
     speedup_interval,
 )
+from evoforge.archives.racing import raced, racers
 from evoforge.archives.stats import QD_OFFSET, coverage, qd_auc, qd_score
 
 __all__ = [
@@ -26,5 +27,7 @@ __all__ = [
     "process_ratios",
     "qd_auc",
     "qd_score",
+    "raced",
+    "racers",
     "speedup_interval",
 ]

@@ -13,6 +13,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from evoforge.archives.racing import raced
 from evoforge.archives.stats import QD_OFFSET
 from evoforge.core import Cell, Elite, Evaluation, Kind, Status
 from evoforge.errors import UsageError
@@ -75,12 +76,15 @@ def fold_confirmations(
         include_bench: Whether later bench measurements count as confirmations too. Their failures
             always count.
 
+    Claims of kernels that were raced stand apart as the last race measured them (`raced`).
+
     Returns:
         Elites sorted by cell, candidate and parameter values; several may share a cell.
 
     Raises:
         UsageError: the evaluations mix tasks, targets or protocol versions.
     """
+    evaluations = list(evaluations)
     measured = {Kind.CONFIRM, Kind.BENCH} if include_bench else {Kind.CONFIRM}
     described = measured | {Kind.TRIAL}
     groups: dict[_Group, list[Evaluation]] = defaultdict(list)
@@ -120,6 +124,7 @@ def fold_confirmations(
                 ticket=(tickets or {}).get(candidate, 0),
             )
         )
+    elites = raced(elites, evaluations)
     return sorted(elites, key=lambda elite: (elite.cell, elite.candidate, sorted(elite.params.items())))
 
 

@@ -10,6 +10,8 @@ from evoforge.core import Evaluation, Kind
 
 __all__ = ["Clock"]
 
+_RACE_S = 20.0
+_RACE_SHARE = 1 / 15
 _MEASURED_SHARE = 0.7  # of the wall time that evaluations take; the rest is start-up and building ahead
 
 
@@ -20,7 +22,7 @@ class Clock:
     `recorded_s` sums what the evaluations took. A replay runs on it, and the wall does not count.
     `ends_at`, where it is set, is the one stop rule: exactly so many evaluations, or (infinity) none.
     `confirms`, where it is set, is how many confirmations there are to be had.
-    `reserve_s` is kept for what follows the search (the last confirmation).
+    `reserve_s` is kept for what follows the search (the last confirmation), beside `race_s`.
     """
 
     evals: int | None
@@ -43,13 +45,18 @@ class Clock:
         """When the time is up, as `time.monotonic`; infinity without a limit, and in a replay."""
         return math.inf if self.budget_s is None or self.replay else self._started + self.budget_s - self.spent_s
 
+    @property
+    def race_s(self) -> float:
+        """Seconds for the race of the best at the end: at most 20, and a fifteenth of the budget."""
+        return _RACE_S if self.budget_s is None else min(_RACE_S, _RACE_SHARE * self.budget_s)
+
     def stop_reason(self, evaluations: int) -> str:
         """The limit that is reached, evals or minutes; else empty."""
         if self.ends_at is not None:
             return "evals" if evaluations >= self.ends_at else ""
         if self.evals is not None and evaluations >= self.evals:
             return "evals"
-        if self.budget_s is not None and self.elapsed_s >= self.budget_s - self.reserve_s:
+        if self.budget_s is not None and self.elapsed_s >= self.budget_s - self.reserve_s - self.race_s:
             return "minutes"
         return ""
 

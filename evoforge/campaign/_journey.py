@@ -5,7 +5,7 @@ Every evaluation is committed as it ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from evoforge.campaign._budget import Clock
 from evoforge.campaign._events import Narrator
 from evoforge.campaign._measure import Measurer
 from evoforge.campaign._state import Point, State, point
-from evoforge.core import AddStatus, Candidate, Cell, Evaluation, Params, Status
+from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, Params, Status
 from evoforge.emitters import Outcome, Proposal
 from evoforge.errors import ParameterError
 from evoforge.storage import Placement, Store
@@ -31,6 +31,7 @@ _NEAR = 0.2  # log2 1.15: what new kernels have to be within of the best to be t
 _TUNE_SLICE = 2  # trials of one candidate in a row: what it is worth is looked at again in between
 _TUNE_AHEAD = 2  # points of one candidate that are built side by side
 _POINTS = 1024  # combinations of a declared space up to which the one most unlike the first is looked for
+_RACERS = 16  # at most, in the race at the end
 _REPORTS = 2  # attempts at the last measurement
 _MAX_CONFIRMATIONS = 3  # per point, when intervals of challenger and incumbent overlap
 
@@ -298,33 +299,63 @@ class Journey:
         evaluation = self.measurer.confirm(candidate, dict(at[1]), blocks=1 if far else 2)
         if evaluation.cell is None and trial is not None and evaluation.status is Status.CORRECT:
             evaluation = replace(evaluation, cell=trial.cell)
-        before = {elite.cell: elite for elite in self.state.archive}
-        self.state.note(evaluation)
         self._just_confirmed.add(at)
         self.clock.note(evaluation)
+        rows.append(evaluation)
+        for cell, (status, elite) in self._settle(ticket, [evaluation], "confirming").items():
+            if elite.candidate == at[0]:
+                self._placed[cell] = status
+
+    def _settle(
+        self, ticket: int | None, evaluations: Sequence[Evaluation], phase: str
+    ) -> dict[Cell, tuple[AddStatus, Elite]]:
+        """Commits evaluations that claims rest on, with what they do to the archive; what changed, by cell."""
+        before = list(self.state.archive)
+        for evaluation in evaluations:
+            self.state.note(evaluation)
         changes = self.state.settle()
         placements = [
             Placement(str(status), cell, elite.candidate, elite.params, elite.objective, elite.lower)
             for cell, (status, elite) in changes.items()
         ]
-        lost = [elite for elite in before.values() if point(elite.candidate, elite.params) not in self.state.claims]
+        reasons = {point(row.candidate, row.params): row.reason for row in evaluations}
         placements += [
-            Placement("DEMOTED", e.cell, e.candidate, e.params, e.objective, e.lower, reason=evaluation.reason)
-            for e in lost
+            Placement("DEMOTED", e.cell, e.candidate, e.params, e.objective, e.lower, reasons.get(at, ""))
+            for e in before
+            if (at := point(e.candidate, e.params)) not in self.state.claims
         ]
-        self.store.record_outcome(self.campaign, ticket, None, [evaluation], placements)
-        rows.append(evaluation)
+        self.store.record_outcome(self.campaign, ticket, None, evaluations, placements)
         for cell, (status, elite) in changes.items():
-            if elite.candidate == at[0]:
-                self._placed[cell] = status
             self.narrator.tell("placement", cell=cell, status=str(status), objective=elite.objective)
-        self.show("confirming")
+        self.show(phase)
+        return changes
+
+    def race(self) -> None:
+        """Sets apart what stands near the best: kernels whose claims differ by less than the machine's hour does.
+
+        Who packs weights is held to another torch, so it races with its like alone.
+        """
+        best = self.state.archive.best()
+        if best is None:
+            return
+        near = sorted(self.state.claims.values(), key=lambda claim: claim.rank, reverse=True)
+        packs = self._packs(best)
+        ran = [one for one in near if one.objective > best.objective - CLOSE and self._packs(one) == packs][:_RACERS]
+        if len(ran) > 1:
+            self.phase("racing the best")
+            kernels = [(self.state.candidates[claim.candidate], claim.params) for claim in ran]
+            if rows := self.measurer.race(kernels, limit_s=self.clock.race_s):
+                self._settle(None, rows, "racing the best")
+
+    def _packs(self, claim: Elite) -> bool:
+        return any("prepacked" in row.flags for row in self.state.confirmations[point(claim.candidate, claim.params)])
 
     def finish(self) -> None:
-        """Measures the best elite once more beside eager and compiled, for the report; the next best if it fails.
+        """Races the best, and measures the winner beside eager and compiled, for the report; the next best if it fails.
 
         Where that cannot be timed, twice, the claim of the search stands and a notice says so.
         """
+        self.race()
         untimed = 0
         while (best := self.state.archive.best()) is not None:
             self.phase("reporting")

@@ -424,6 +424,6 @@ class Loop:
         """Notes stored rows that came of no proposal: later tuning, doubts, benches (resume)."""
         for row in rows:
             self.state.note(row)
-            if row.kind is not Kind.BENCH:  # measuring again is no part of the search
+            if row.kind in (Kind.TRIAL, Kind.CONFIRM):  # the last measurements are no part of the search
                 self.journey.clock.note(row)
             self.state.settle()

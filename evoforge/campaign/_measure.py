@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from evoforge.archives import racers
 from evoforge.archives.descriptor import Descriptor
-from evoforge.core import PROTOCOL_VERSION, Candidate, Evaluation, Kind, Target, Task
+from evoforge.core import PROTOCOL_VERSION, Candidate, Evaluation, Kind, Params, Target, Task
 from evoforge.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class Measurer(Protocol):
 
         `blocks` is how many paired blocks each process gets.
         """
+
+    def race(self, kernels: Sequence[tuple[Candidate, Params]], *, limit_s: float) -> list[Evaluation]:
+        """Confirmed kernels in turns, for about `limit_s`; empty where no race was recorded and none can be run."""
 
 
 class Live:
@@ -68,6 +72,10 @@ class Live:
             candidate, params, sides=sides, kind=kind, blocks_per_process=blocks, hot_and_cold=both, sanitized=both
         )
         return self._described(found)
+
+    def race(self, kernels: Sequence[tuple[Candidate, Params]], *, limit_s: float) -> list[Evaluation]:
+        ran = racers(kernels)
+        return [replace(found, facts=ran) for found in self._judge.race(kernels, limit_s=limit_s)]
 
     def _described(self, evaluation: Evaluation) -> Evaluation:
         if not evaluation.status.correct or not evaluation.facts:
@@ -117,15 +125,36 @@ class Recorded:
             return found
         return self._fallback(candidate, kind).confirm(candidate, params, both=both, blocks=blocks)
 
+    def race(self, kernels: Sequence[tuple[Candidate, Params]], *, limit_s: float) -> list[Evaluation]:
+        """The n-th race of these kernels is their n-th recorded one.
+
+        A recording that holds none, for it was cut off or is older than races, has none; one of part of them is a miss.
+        """
+        ran = racers(kernels)
+        found = [self._find(*kernel, Kind.RACE, serve=True, facts=ran) for kernel in kernels]
+        verdicts = [one for one in found if one is not None]
+        if len(verdicts) == len(kernels):
+            return verdicts
+        if self._otherwise is not None or verdicts:
+            return self._fallback(kernels[found.index(None)][0], Kind.RACE).race(kernels, limit_s=limit_s)
+        return []
+
     def _find(
-        self, candidate: Candidate, params: Mapping[str, int], kind: Kind, *, serve: bool = False
-    ) -> Evaluation | None:
+        self, candidate: Candidate, params: Params, kind: Kind, *, serve: bool = False,
+        facts: Mapping[str, Any] | None = None,
+    ) -> Evaluation | None:  # fmt: skip
+        """The recorded evaluation that is next to be served, `serve`: and is served; None: there is none.
+
+        Args:
+            facts: only of those that carry these.
+        """
         found = self._store.find_recorded(candidate.id, params, self._task, self._target, PROTOCOL_VERSION, kind)
         rows: list[Evaluation] = []
         for row in sorted(found, key=lambda row: row.campaign != self._first):
-            if row.evaluation not in rows:  # a replay stores copies, its own of just now among them
+            fits = facts is None or row.evaluation.facts == facts
+            if fits and row.evaluation not in rows:  # a replay stores copies, its own of just now among them
                 rows.append(row.evaluation)
-        key = (candidate.id, tuple(sorted(params.items())), kind)
+        key = (candidate.id, tuple(sorted(params.items())), kind, repr(facts))
         index = self._served[key]
         if serve:
             self._served[key] += 1

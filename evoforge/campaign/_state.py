@@ -6,7 +6,7 @@ from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from evoforge.archives import DISQUALIFYING, Archive, fold_confirmations
+from evoforge.archives import DISQUALIFYING, Archive, fold_confirmations, raced
 from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, Kind, Params, Status
 from evoforge.emitters import NoveltyGate, Outcome, Proposal
 
@@ -38,6 +38,7 @@ class State:
         self.confirmations: dict[Point, list[Evaluation]] = defaultdict(list)
         self.claims: dict[Point, Elite] = {}
         self.refuted: dict[Point, Status] = {}
+        self._races: list[Evaluation] = []
         self.attempts: Counter[Cell] = Counter()
         self._children: dict[str, list[str]] = defaultdict(list)
         self._latest: dict[str, Evaluation] = {}
@@ -60,7 +61,7 @@ class State:
             self.attempts[proposal.target_cell] += 1
 
     def note(self, evaluation: Evaluation) -> None:
-        """Files one evaluation; confirmations, and a bench that a kernel fails, re-fold their point."""
+        """Files one evaluation; confirmations, and a race or bench that a kernel fails, re-fold their point."""
         at = point(evaluation.candidate, evaluation.params)
         if evaluation.kind is Kind.TRIAL:
             self.spent += evaluation.status.charged
@@ -72,6 +73,8 @@ class State:
                     if evaluation.status is Status.CORRECT and evaluation.objective is not None:
                         insort(self._fastest, (-evaluation.objective, len(self.trials), at))
                 self._judge(evaluation)
+        elif evaluation.kind is Kind.RACE and evaluation.status is Status.CORRECT:
+            self._races.append(evaluation)
         elif evaluation.kind is Kind.CONFIRM or evaluation.status in DISQUALIFYING:
             self.confirmations[at].append(evaluation)
             self._refold(at)
@@ -101,9 +104,9 @@ class State:
             self.claims[at] = claims[0]
 
     def settle(self) -> dict[Cell, tuple[AddStatus, Elite]]:
-        """Rebuilds the archive from all claims; what changed, by cell."""
+        """Rebuilds the archive from all claims and the last race; what changed, by cell."""
         before = {elite.cell: elite for elite in self.archive}
-        self.archive.rebuild(self.claims.values())
+        self.archive.rebuild(raced(self.claims.values(), self._races))
         changes: dict[Cell, tuple[AddStatus, Elite]] = {}
         for elite in self.archive:
             old = before.get(elite.cell)

@@ -52,10 +52,11 @@ class Status(StrEnum):
 
 
 class Kind(StrEnum):
-    """Why it was measured: a budgeted trial, a confirmation, or a later bench."""
+    """Why it was measured: a budgeted trial, a confirmation, a race among the best, or a later bench."""
 
     TRIAL = "trial"
     CONFIRM = "confirm"
+    RACE = "race"
     BENCH = "bench"
 
 
@@ -128,9 +129,9 @@ class Evaluation:
     """A verdict: status, raw facts and raw timings, never an opinion.
 
     CORRECT, PRUNED and QUARANTINED evaluations carry timings; all others carry none (invariant).
-    `facts` are the descriptor's raw facts; `cell` what the campaign's frozen descriptor made of
-    them (None: unresolved or not described). `seconds` maps a stage (build, verify, time, facts) to
-    what it took.
+    `facts` are the descriptor's raw facts, of a race who ran (`evoforge.archives.racers`); `cell` is what the
+    campaign's frozen descriptor made of them (None: unresolved or not described). `seconds` maps a stage
+    (build, verify, time, facts) to what it took.
     """
 
     candidate: str
@@ -196,6 +197,20 @@ class Evaluation:
         if not timings or not all(timing.blocks for timing in timings):
             return None
         return replace(self, timings=tuple(timings))
+
+    def log2_ms(self) -> dict[int, float]:
+        """log2 of the milliseconds of a call, by process: medians over its blocks, then the mean over workloads.
+
+        A process that did not time every workload is left out.
+        """
+        samples: dict[int, list[float]] = {}
+        for timing in self.timings:
+            times: dict[int, list[float]] = {}
+            for block in timing.blocks:
+                times.setdefault(block.process, []).append(math.log2(block.candidate_ms))
+            for process, values in times.items():
+                samples.setdefault(process, []).append(statistics.median(values))
+        return {at: statistics.fmean(row) for at, row in samples.items() if len(row) == len(self.timings)}
 
     @property
     def objective(self) -> float | None:

@@ -13,7 +13,7 @@ from evoforge.evaluation.priority import measuring
 from evoforge.evaluation.stand import Stand
 from evoforge.evaluation.trial import Trial
 
-__all__ = ["Comparison", "Verdict", "duel", "judged", "looked_at"]
+__all__ = ["Comparison", "Verdict", "duel", "judged", "looked_at", "trimmed_interval"]
 
 _LOOKS = (8, 16, 32)
 _CONFIDENCE = 1 - 0.01 / len(_LOOKS)  # 99% over all looks together (Bonferroni)
@@ -54,8 +54,8 @@ def judged(ratios: Sequence[float], noise: Sequence[float]) -> Comparison:
     FAST where the two-sided 99.7% interval of the trimmed mean lies above the margin, SLOW where it
     lies below its inverse. The margin is the 95% half-width of `noise`, at least 1%.
     """
-    middle, half = _trimmed_interval(ratios, _CONFIDENCE)
-    margin = max(_trimmed_interval(noise, 0.95)[1], _LEAST_MARGIN)
+    middle, half = trimmed_interval(ratios, _CONFIDENCE)
+    margin = max(trimmed_interval(noise, 0.95)[1], _LEAST_MARGIN)
     verdict = Verdict.SAME
     if middle - half > margin:
         verdict = Verdict.FAST
@@ -85,7 +85,7 @@ def looked_at(pair: Callable[[], tuple[float, float]]) -> Comparison:
     return found
 
 
-def _trimmed_interval(values: Sequence[float], confidence: float) -> tuple[float, float]:
+def trimmed_interval(values: Sequence[float], confidence: float) -> tuple[float, float]:
     """(mean without a fifth at either end, half the width of its two-sided interval); two values at least.
 
     Yuen's interval: the winsorised deviation, Student's t over what is left (Yuen 1974).

@@ -28,6 +28,7 @@ from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.comparison import Comparison, duel, looked_at
 from evoforge.evaluation.material import Known, draw_extremes, draw_unseen, know_ring, make_material, widen_pool
 from evoforge.evaluation.priority import measuring
+from evoforge.evaluation.race import race
 from evoforge.evaluation.rounds import in_rounds
 from evoforge.evaluation.runner import LEVELS, KernelFault, runner_program
 from evoforge.evaluation.stand import Stand, build_all, describe
@@ -288,6 +289,10 @@ class Judge:
         """
         trials = [Trial(self._stand, *kernel, Kind.BENCH) for kernel in kernels]
         return in_rounds(trials, ("eager", "compiled"), processes=5, blocks=2, hot_and_cold=True, sanitized=sanitized)
+
+    def race(self, kernels: Sequence[tuple[Candidate, Params]], *, limit_s: float) -> list[Evaluation]:
+        """Which of kernels that were confirmed is the fastest, in turns; verdicts in their order (see `race`)."""
+        return race([Trial(self._stand, *kernel, Kind.RACE) for kernel in kernels], self._rng, limit_s=limit_s)
 
     def compare(
         self, first: tuple[Candidate, Params], second: tuple[Candidate, Params], *, blocks: int = 3

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
+from evoforge.archives import racers
 from evoforge.campaign._budget import Clock
 from evoforge.campaign._events import Event, Narrator
 from evoforge.campaign._journey import Journey
@@ -47,6 +49,9 @@ class Machine:
     def confirm(self, candidate: Candidate, params: Any, *, both: bool = False, blocks: int = 2) -> Evaluation:
         self.confirmed.append(candidate.source)
         return measured(candidate, self.heights[candidate.source].pop(0), Kind.CONFIRM)
+
+    def race(self, kernels: Any, *, limit_s: float) -> list[Evaluation]:
+        return []
 
 
 @pytest.fixture(params=["calm first", "storm first"])
@@ -154,6 +159,9 @@ class Compiler:
     def confirm(self, candidate: Candidate, params: Any, *, both: bool = False, blocks: int = 2) -> Evaluation:
         return replace(measured(candidate, 0.5, Kind.CONFIRM), params=params)
 
+    def race(self, kernels: Any, *, limit_s: float) -> list[Evaluation]:
+        return []
+
 
 def test_a_kernel_whose_constants_became_parameters_is_no_duplicate_of_itself() -> None:
     journey = Journey(
@@ -220,3 +228,69 @@ def test_what_is_told_of_the_map_is_the_map(
     monkeypatch.setattr(machine, "confirm", refuted)
     journey.finish()
     assert told[-1] == {} and len(journey.state.archive) == 0
+
+
+class Course(Compiler):
+    """Confirms by texts of the form ``// objective milliseconds``; a race tells the milliseconds."""
+
+    def __init__(self) -> None:
+        self.ran: list[list[str]] = []
+
+    def object_hash(self, candidate: Candidate, params: Any) -> str:
+        return candidate.id
+
+    def trial(self, candidate: Candidate, params: Any, prune_below: float | None) -> Evaluation:
+        return self.confirm(candidate, params, kind=Kind.TRIAL)
+
+    def confirm(
+        self, candidate: Candidate, params: Any, *, both: bool = False, blocks: int = 2, kind: Kind = Kind.CONFIRM
+    ) -> Evaluation:
+        flags = ("prepacked",) if "packs" in candidate.source else ()
+        found = spread(candidate, float(candidate.source.split()[1]), Kind.BENCH if both else kind)
+        return replace(found, cell=(len(candidate.source.split()) % 4, 0, 0), flags=flags)
+
+    def race(self, kernels: Any, *, limit_s: float) -> list[Evaluation]:
+        self.ran.append([candidate.source for candidate, _ in kernels])
+        timed = [
+            (candidate.id, params, tuple(Block(at, float(candidate.source.split()[2])) for at in range(4)))
+            for candidate, params in kernels
+        ]
+        return [
+            Evaluation(
+                name, params, "task", "target", Status.CORRECT, Kind.RACE, facts=racers(kernels),
+                timings=(WorkloadTiming("default", "eager", blocks),),
+            )
+            for name, params, blocks in timed
+        ]  # fmt: skip
+
+
+def course(*texts: str) -> tuple[Journey, Course]:
+    machine = Course()
+    journey = Journey(
+        "c", cast(Store, Forgetful()), State(None), cast(Any, machine), Narrator(None), Clock(None, None), 0, 0, {}
+    )
+    for ticket, text in enumerate(texts):
+        journey.travel(ticket, Proposal(Candidate("cpp", text), operator="sample", emitter="sample"))
+    journey.finish()
+    return journey, machine
+
+
+def test_in_the_end_the_best_are_raced_and_the_winner_is_reported() -> None:
+    texts = ["// 1.0 2.0", "// 0.8 1.5 second cell", "// 0.2 1.0 is far behind"]
+    journey, machine = course(*texts)
+    assert machine.ran == [texts[:2]]
+    best = journey.state.archive.best()
+    assert best is not None and journey.state.candidates[best.candidate].source == texts[1]
+    assert journey.report is not None and journey.report.candidate == best.candidate
+    told = [one.objective for one in journey.state.archive if one.candidate != best.candidate]
+    assert best.objective - max(told) == pytest.approx(math.log2(2.0 / 1.5))
+
+
+def test_who_packs_weights_races_with_its_like() -> None:
+    _, machine = course("// 1.0 2.0 packs", "// 0.9 1.5", "// 0.8 1.0 packs as well")
+    assert machine.ran == [["// 1.0 2.0 packs", "// 0.8 1.0 packs as well"]]
+
+
+def test_one_kernel_needs_no_race() -> None:
+    _, machine = course("// 1.0 2.0")
+    assert machine.ran == []

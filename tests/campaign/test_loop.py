@@ -38,6 +38,9 @@ class Machine:
     def confirm(self, candidate: Candidate, params: Any, *, both: bool = False, blocks: int = 2) -> Evaluation:
         return self._measured(candidate, Kind.CONFIRM)
 
+    def race(self, kernels: Any, *, limit_s: float) -> list[Evaluation]:
+        return []
+
     def _measured(self, candidate: Candidate, kind: Kind) -> Evaluation:
         faster = 2.0 if candidate.id == FIRST.id else 1.0
         blocks = tuple(Block(process, 1.0, eager_ms=faster) for process in range(5))

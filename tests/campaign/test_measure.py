@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from evoforge.archives import racers
 from evoforge.campaign._measure import Recorded
 from evoforge.core import Block, Candidate, Evaluation, Kind, Status, Target, Task, Workload, WorkloadTiming
 from evoforge.errors import NotFoundError
@@ -51,3 +53,37 @@ def test_copies_of_one_measurement_are_one(tmp_path: Path) -> None:
         store.record_outcome("replay", 0, kernel, [confirm], emitter="sample")
         with pytest.raises(NotFoundError, match="replay-extend"):
             served.confirm(kernel, {})
+
+
+def test_a_race_is_replayed_whole_or_not_at_all(tmp_path: Path) -> None:
+    """The n-th of these kernels is the n-th recorded, whoever else ran with them in other races."""
+    task, target = Task("t", "x = 1", (Workload("default"),)), Target("cpu", "cpu", 1, "native", {})
+    kernels = [(Candidate("cpp", f"int kernel_{at};"), {"T": at}) for at in range(3)]
+
+    def row(at: int, ms: float, ran: Sequence[tuple[Candidate, dict[str, int]]]) -> Evaluation:
+        kernel, params = kernels[at]
+        timings = (WorkloadTiming("default", "eager", (Block(0, ms), Block(1, ms))),)
+        return Evaluation(
+            kernel.id, params, task.id, target.id, Status.CORRECT, Kind.RACE, timings=timings, facts=racers(ran)
+        )
+
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        store.create_campaign(
+            "recorded", task=task, target=target, language="cpp", seed=0, config={}, descriptor={}, setup={}
+        )
+        for ticket, (kernel, _) in enumerate(kernels):
+            store.record_outcome("recorded", ticket, kernel, [], emitter="sample")
+        races = [[row(at, ms, kernels[:2]) for at in range(2)] for ms in (1.0, 2.0)]
+        for rows in ([row(at, 4.0, kernels) for at in range(3)], *races):
+            store.record_outcome("recorded", None, None, rows)
+        served = Recorded(store, task, target)
+        assert served.race(kernels[1:], limit_s=1.0) == [], "the recording was cut off before it had one"
+        assert served.race(kernels[:2], limit_s=1.0) == races[0]
+        assert served.race(kernels[:2], limit_s=1.0) == races[1]
+        assert served.race(kernels[:2], limit_s=1.0) == []
+        store.record_outcome("recorded", None, None, [row(0, 8.0, kernels[:2])])
+        served = Recorded(store, task, target)
+        for rows in races:
+            assert served.race(kernels[:2], limit_s=1.0) == rows
+        with pytest.raises(NotFoundError, match="recorded race"):
+            served.race(kernels[:2], limit_s=1.0)

@@ -57,6 +57,9 @@ class Machine:
     ) -> Evaluation:
         return self._measured(candidate, params, Kind.CONFIRM)
 
+    def race(self, kernels: Any, *, limit_s: float) -> list[Evaluation]:
+        return []
+
     def _measured(self, candidate: Candidate, params: Mapping[str, int], kind: Kind) -> Evaluation:
         at: tuple[float, Cell] = (0.98, THERE) if params["T"] == 2 else (1.0, HERE if candidate.id == OLD.id else THERE)
         blocks = tuple(Block(process, 1.0, eager_ms=2.0 ** (at[0] + 0.05 * (process - 2))) for process in range(5))

@@ -239,6 +239,15 @@ def test_a_bench_takes_turns_and_says_at_once_what_failed(judge: Judge, kernel: 
         assert all([b.process for b in one.blocks] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4] for one in found.timings)
 
 
+def test_a_race_takes_turns_and_says_who_failed(judge: Judge, kernel: Callable[[str], str]) -> None:
+    kernels = [(candidate_of(kernel(name)), {}) for name in ("add", "wrong", "add", "workspace")]
+    found = judge.race(kernels, limit_s=1.0)
+    assert [one.kind for one in found] == [Kind.RACE] * 4
+    assert found[1].status is Status.WRONG
+    timed = [one for one in found if one.status is Status.CORRECT]  # not all of them, on a busy machine
+    assert all(len(one.log2_ms()) % 4 == 0 and one.objective is None for one in timed)
+
+
 def test_builds_are_for_every_workload(judge: Judge, kernel: Callable[[str], str]) -> None:
     built = judge.build(candidate_of(kernel("add")), {"CHUNK": 4})
     assert built.keys() == {"ragged", "wide"}
