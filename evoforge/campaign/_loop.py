@@ -181,7 +181,7 @@ class Loop:
             if len(batch) % 2 and self.journey.clock.progress(self.state.spent) >= BREADTH:
                 now = self._summit(now)
             arms = self._arms(now, barren, first=not batch)
-            if not arms:
+            if not arms or ((batch or asked) and barren.issuperset(arm.emitter for arm in arms)):
                 break
             arm = self.bandit.choose(arms, ticket, rng)
             prompt = self.pool[arm.meta_prompt]

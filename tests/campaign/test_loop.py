@@ -195,6 +195,23 @@ def test_who_finds_nothing_is_asked_once_a_round() -> None:
     assert 0 < empty.asked <= 10, "while there is an empty cell, three of the four tickets of a round are to aim at it"
 
 
+def test_a_round_that_found_something_does_not_wait_for_who_finds_nothing() -> None:
+    class Scarce(Empty):
+        """An emitter that finds a kernel in the first of thirty attempts."""
+
+        def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal | None:
+            super().ask(view, meta_prompt, rng)
+            text = f"int x = {self.asked};"
+            return Proposal(Candidate("cpp", text), operator="aim", emitter="aim") if self.asked % 30 == 1 else None
+
+    scarce, empty = Scarce(), Empty()
+    empty.name = "cross"
+    loop, _ = made(2, frozenset({CELL}), None, workers=4)
+    loop.emitters = [scarce, empty]
+    assert loop.run([]) == "evals"
+    assert scarce.asked <= 32, "on in the second round, which would have been empty else"
+
+
 def test_what_is_known_to_be_slow_is_refused_from_the_first_round_on_but_for_a_tenth_of_the_tickets() -> None:
     _, watcher = searched(100, frozenset({CELL}), None)
     assert not any(plain for _, plain in watcher.refused)
