@@ -10,7 +10,7 @@ import optuna
 
 from evoforge.campaign._loop import Loop
 from evoforge.campaign._state import State
-from evoforge.core import Candidate, Params, Strategy
+from evoforge.core import Candidate, Params, Point, Strategy, point
 from evoforge.emitters import Outcome, Proposal
 from evoforge.lowering.aiming import drawn
 from evoforge.lowering.space import ScheduleSpace
@@ -28,14 +28,14 @@ class Source:
 
     def __init__(self, space: ScheduleSpace, seed: int) -> None:
         self.space, self.seed = space, seed
-        self._out: set[tuple[str, tuple[tuple[str, int], ...]]] = set()
+        self._out: set[Point] = set()
 
     def draw(self, state: State, ticket: int) -> Proposal | None:
         """A point that was not drawn before; None where none is found."""
         rng = np.random.default_rng([self.seed, ticket])
         for _ in range(_TRIES):
             candidate, params = self.point(ticket, rng)
-            key = candidate.id, tuple(sorted(params.items()))
+            key = point(candidate.id, params)
             if key not in self._out and state.trial(candidate.id, params) is None:
                 self._out.add(key)
                 return Proposal(candidate, operator=self.name, emitter=self.name, params_hint=params)

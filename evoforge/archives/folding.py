@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from evoforge.archives.racing import raced
 from evoforge.archives.stats import QD_OFFSET
-from evoforge.core import Cell, Elite, Evaluation, Kind, Status
+from evoforge.core import Cell, Elite, Evaluation, Kind, Point, Status, point
 from evoforge.errors import UsageError
 
 __all__ = [
@@ -51,8 +51,6 @@ DISQUALIFYING = frozenset(
 )
 """Ends that are the kernel's own doing: one of them, at any time, and it is no elite."""
 
-_Group = tuple[str, tuple[tuple[str, int], ...]]
-
 
 def fold_confirmations(
     evaluations: Iterable[Evaluation],
@@ -87,14 +85,14 @@ def fold_confirmations(
     evaluations = list(evaluations)
     measured = {Kind.CONFIRM, Kind.BENCH} if include_bench else {Kind.CONFIRM}
     described = measured | {Kind.TRIAL}
-    groups: dict[_Group, list[Evaluation]] = defaultdict(list)
-    cells: dict[_Group, Cell] = {}
-    suspects: dict[_Group, int] = defaultdict(int)
-    out: set[_Group] = set()
+    groups: dict[Point, list[Evaluation]] = defaultdict(list)
+    cells: dict[Point, Cell] = {}
+    suspects: dict[Point, int] = defaultdict(int)
+    out: set[Point] = set()
     subjects: set[tuple[str, str, int]] = set()
     for evaluation in evaluations:
         subjects.add((evaluation.task, evaluation.target, evaluation.protocol))
-        group = (evaluation.candidate, tuple(sorted(evaluation.params.items())))
+        group = point(evaluation.candidate, evaluation.params)
         if evaluation.status in DISQUALIFYING:
             out.add(group)
         elif evaluation.status is Status.TIMING_SUSPECT and evaluation.kind in measured:

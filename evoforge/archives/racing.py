@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from evoforge.core import Candidate, Elite, Evaluation, Kind, Params, Status
+from evoforge.core import Candidate, Elite, Evaluation, Kind, Params, Point, Status, point
 
 __all__ = ["raced", "racers"]
 
@@ -35,30 +35,27 @@ def raced(claims: Iterable[Elite], evaluations: Iterable[Evaluation]) -> list[El
     Args:
         evaluations: in stored order, of any kind.
     """
-    last: list[Evaluation] = []
+    last: dict[Point, Evaluation] = {}
+    facts: Mapping[str, Any] = {}
     for evaluation in evaluations:
         if evaluation.kind is Kind.RACE and evaluation.status is Status.CORRECT:
-            if last and last[-1].facts != evaluation.facts:
+            at = point(evaluation.candidate, evaluation.params)
+            if at in last or facts != evaluation.facts:  # another race, be it of the same kernels
                 last.clear()
-            last.append(evaluation)
+            last[at], facts = evaluation, evaluation.facts
     claims = list(claims)
-    times = {_point(one.candidate, one.params): one.log2_ms() for one in last}
-    ran = [claim for claim in claims if _point(claim.candidate, claim.params) in times]
+    ran = [claim for claim in claims if point(claim.candidate, claim.params) in last]
     if len(ran) < 2:
         return claims
-    slower = _slower([times[_point(claim.candidate, claim.params)] for claim in ran])
+    slower = _slower([last[point(claim.candidate, claim.params)].log2_ms() for claim in ran])
     level = statistics.fmean(slower)
     objective = statistics.fmean(claim.objective for claim in ran) + level
     lower = statistics.fmean(claim.lower for claim in ran) + level
     apart = {
-        _point(claim.candidate, claim.params): replace(claim, objective=objective - behind, lower=lower - behind)
+        point(claim.candidate, claim.params): replace(claim, objective=objective - behind, lower=lower - behind)
         for claim, behind in zip(ran, slower, strict=True)
     }
-    return [apart.get(_point(claim.candidate, claim.params), claim) for claim in claims]
-
-
-def _point(candidate: str, params: Params) -> tuple[str, tuple[tuple[str, int], ...]]:
-    return candidate, tuple(sorted(params.items()))
+    return [apart.get(point(claim.candidate, claim.params), claim) for claim in claims]
 
 
 def _slower(times: Sequence[Mapping[int, float]]) -> list[float]:

@@ -14,8 +14,8 @@ from evoforge.archives import DISQUALIFYING
 from evoforge.campaign._budget import Clock
 from evoforge.campaign._events import Narrator
 from evoforge.campaign._measure import Measurer
-from evoforge.campaign._state import Point, State, point
-from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, Params, Status
+from evoforge.campaign._state import State
+from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, Params, Point, Status, point
 from evoforge.emitters import Outcome, Proposal
 from evoforge.errors import ParameterError
 from evoforge.storage import Placement, Store
@@ -32,6 +32,7 @@ _TUNE_SLICE = 2  # trials of one candidate in a row: what it is worth is looked 
 _TUNE_AHEAD = 2  # points of one candidate that are built side by side
 _POINTS = 1024  # combinations of a declared space up to which the one most unlike the first is looked for
 _RACERS = 16  # at most, in the race at the end
+_LAP = 4  # rounds that there must be time for
 _REPORTS = 2  # attempts at the last measurement
 _MAX_CONFIRMATIONS = 3  # per point, when intervals of challenger and incumbent overlap
 
@@ -333,19 +334,27 @@ class Journey:
     def race(self) -> None:
         """Sets apart what stands near the best: kernels whose claims differ by less than the machine's hour does.
 
-        Who packs weights is held to another torch, so it races with its like alone.
+        Who packs weights is held to another torch, so it races with its like alone. Of slow kernels fewer race: as many
+        as can run a lap in time, by what a process of the best one's confirmations took.
         """
         best = self.state.archive.best()
         if best is None:
             return
         near = sorted(self.state.claims.values(), key=lambda claim: claim.rank, reverse=True)
         packs = self._packs(best)
-        ran = [one for one in near if one.objective > best.objective - CLOSE and self._packs(one) == packs][:_RACERS]
+        seats = min(_RACERS, int(self.clock.race_s / (_LAP * self._process_s(best))))
+        ran = [one for one in near if one.objective > best.objective - CLOSE and self._packs(one) == packs][:seats]
         if len(ran) > 1:
             self.phase("racing the best")
             kernels = [(self.state.candidates[claim.candidate], claim.params) for claim in ran]
             if rows := self.measurer.race(kernels, limit_s=self.clock.race_s):
                 self._settle(None, rows, "racing the best")
+
+    def _process_s(self, claim: Elite) -> float:
+        """Seconds of measuring per process of its confirmations."""
+        rows = self.state.confirmations[point(claim.candidate, claim.params)]
+        processes = sum(len({block.process for block in timing.blocks}) for row in rows for timing in row.timings[:1])
+        return max(sum(row.seconds.get("time", 0.0) for row in rows), 1e-3) / max(processes, 1)
 
     def _packs(self, claim: Elite) -> bool:
         return any("prepacked" in row.flags for row in self.state.confirmations[point(claim.candidate, claim.params)])

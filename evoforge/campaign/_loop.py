@@ -20,8 +20,8 @@ from evoforge.campaign._desk import Answered, Desk
 from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import BREADTH, CLOSE, WINNERS, Journey
 from evoforge.campaign._setup import NEAR_BOUND
-from evoforge.campaign._state import State, point
-from evoforge.core import AddStatus, Call, Candidate, Cell, Evaluation, Kind, MetaPrompt
+from evoforge.campaign._state import State
+from evoforge.core import AddStatus, Call, Candidate, Cell, Evaluation, Kind, MetaPrompt, point
 from evoforge.emitters import (
     Arm,
     Assignment,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from evoforge.archives import racers
 from evoforge.archives.descriptor import Descriptor
-from evoforge.core import PROTOCOL_VERSION, Candidate, Evaluation, Kind, Params, Target, Task
+from evoforge.core import PROTOCOL_VERSION, Candidate, Evaluation, Kind, Params, Target, Task, point
 from evoforge.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Recorded:
             fits = facts is None or row.evaluation.facts == facts
             if fits and row.evaluation not in rows:  # a replay stores copies, its own of just now among them
                 rows.append(row.evaluation)
-        key = (candidate.id, tuple(sorted(params.items())), kind, repr(facts))
+        key = (point(candidate.id, params), kind, repr(facts))
         index = self._served[key]
         if serve:
             self._served[key] += 1

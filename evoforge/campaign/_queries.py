@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from evoforge.archives import DISQUALIFYING, Archive, fold_confirmations
 from evoforge.archives.descriptor import Descriptor
-from evoforge.campaign._state import Point, point
-from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, Status
+from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, Point, Status, point
 from evoforge.storage import CampaignRow, ProposalRow, Store, open_store
 
 __all__ = [

@@ -11,8 +11,7 @@ from evoforge.archives import CONFIDENCE, MIRRORED, speedup_interval
 from evoforge.campaign._loop import Loop
 from evoforge.campaign._queries import hot_and_cold, over_the_better
 from evoforge.campaign._setup import Setup
-from evoforge.campaign._state import point
-from evoforge.core import Elite
+from evoforge.core import Elite, point
 from evoforge.llm import Totals
 from evoforge.storage import CampaignRow
 

@@ -7,18 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from evoforge.archives import DISQUALIFYING, Archive, fold_confirmations, raced
-from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, Kind, Params, Status
+from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, Kind, Params, Point, Status, point
 from evoforge.emitters import NoveltyGate, Outcome, Proposal
 
-__all__ = ["Point", "State", "point"]
+__all__ = ["State"]
 
 _RECENT = 4096  # timed trials that decisions are judged by: a search of weeks has many more
-Point = tuple[str, tuple[tuple[str, int], ...]]
-
-
-def point(candidate: str, params: Params) -> Point:
-    """What is measured: a candidate at parameter values."""
-    return candidate, tuple(sorted(params.items()))
 
 
 class State:

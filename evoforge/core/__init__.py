@@ -4,7 +4,7 @@ from evoforge.core.candidate import Candidate
 from evoforge.core.evaluation import PROTOCOL_VERSION, SIDES, Block, Cell, Evaluation, Kind, Status, WorkloadTiming
 from evoforge.core.llm_call import Call, Outcome
 from evoforge.core.meta_prompt import MetaPrompt, Strategy
-from evoforge.core.parameters import Parameter, ParameterSpace, Params
+from evoforge.core.parameters import Parameter, ParameterSpace, Params, Point, point
 from evoforge.core.placement import AddStatus, Elite
 from evoforge.core.target import Target
 from evoforge.core.task import DTYPES, Signature, Task, TensorSpec, Tolerance, Workload
@@ -27,6 +27,7 @@ __all__ = [
     "Parameter",
     "ParameterSpace",
     "Params",
+    "Point",
     "Signature",
     "Status",
     "Strategy",
@@ -36,5 +37,6 @@ __all__ = [
     "Tolerance",
     "Workload",
     "WorkloadTiming",
+    "point",
     "storable",
 ]

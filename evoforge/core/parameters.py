@@ -24,9 +24,16 @@ from dataclasses import dataclass
 
 from evoforge.errors import ParameterError
 
-__all__ = ["Parameter", "ParameterSpace", "Params"]
+__all__ = ["Parameter", "ParameterSpace", "Params", "Point", "point"]
 
 Params = Mapping[str, int]
+Point = tuple[str, tuple[tuple[str, int], ...]]
+
+
+def point(candidate: str, params: Params) -> Point:
+    """What is measured: a candidate at parameter values."""
+    return candidate, tuple(sorted(params.items()))
+
 
 _LINE = re.compile(r"^\s*(?://|#)\s*evoforge:\s*(.*?)\s*$")
 _PARAM = re.compile(r"^param\s+([A-Z][A-Z0-9_]*)\s*=\s*(-?\d+)\s+in\s+\{([^{}]*?),?\s*\}\s*;?\s*(?:(?://|#).*)?$")

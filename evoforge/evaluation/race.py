@@ -28,7 +28,7 @@ def race(trials: Sequence[Trial], rng: np.random.Generator, *, limit_s: float) -
     A round is one fresh process of each, in random order, timed beside nothing: what the machine does for seconds
     meets them alike, and rounds are numbered as processes are. After every four rounds those drop out whose times are
     above the fastest one's beyond doubt, round by round (a racing algorithm: Maron & Moore 1994, Birattari et al.
-    2002). It ends when one is left, after 32 rounds, or with the lap in which `limit_s` is up.
+    2002). It ends when one is left, after 32 rounds, or with the round in which `limit_s` is up.
     """
     began = time.monotonic()
     verdicts: dict[int, Evaluation] = {}
@@ -44,13 +44,13 @@ def race(trials: Sequence[Trial], rng: np.random.Generator, *, limit_s: float) -
             if failed := trials[at].attempt(partial(trials[at].sample, number, _BLOCKS, ())):
                 verdicts[at] = failed
         running = [at for at in running if at not in verdicts]
-        if (number + 1) % _LAP == 0:
-            behind = _behind({at: trials[at].verdict(Status.CORRECT).log2_ms() for at in running})
-            ends = len(running) - len(behind) < 2 or number + 1 == _ROUNDS or time.monotonic() - began > limit_s
-            out |= dict.fromkeys(running if ends else behind, number + 1)
-            running = [at for at in running if at not in out]
-            if ends:
-                break
+        lap, over = (number + 1) % _LAP == 0, number + 1 == _ROUNDS or time.monotonic() - began > limit_s
+        behind = _behind({at: trials[at].verdict(Status.CORRECT).log2_ms() for at in running}) if lap else []
+        ends = over or len(running) - len(behind) < 2
+        out |= dict.fromkeys(running if ends else behind, number + 1)
+        running = [at for at in running if at not in out]
+        if ends:
+            break
     for at, rounds in out.items():
         verdicts[at] = _in_rounds(trials[at].attempt(trials[at].conclude), rounds)
     return [verdicts[at] for at in range(len(trials))]

@@ -18,14 +18,12 @@ def claim(name: str, objective: float, width: float = 0.1) -> Elite:
     return Elite(name, {"T": 4}, (1, 2, 3), objective, objective - width)
 
 
-def raced_in(
-    times: Mapping[str, Sequence[float]], status: Status = Status.CORRECT, cell: tuple[int, ...] | None = None
-) -> list[Evaluation]:
+def raced_in(times: Mapping[str, Sequence[float]]) -> list[Evaluation]:
     """One race: log2 milliseconds of each kernel, round by round."""
     ran = {"race": [[name, {"T": 4}] for name in times]}
     return [
         Evaluation(
-            name, {"T": 4}, "task", "target", status, Kind.RACE, facts=ran, cell=cell,
+            name, {"T": 4}, "task", "target", Status.CORRECT, Kind.RACE, facts=ran,
             timings=(WorkloadTiming("w", "eager", tuple(Block(at, 2.0**ms) for at, ms in enumerate(row))),),
         )
         for name, row in times.items()
@@ -64,6 +62,15 @@ def test_the_last_race_counts_and_of_it_what_holds() -> None:
     assert told(raced(claims, [*old, *new])) == pytest.approx({"a": 0.75, "b": 0.25, "c": 0.5})
     assert raced(claims[1:], new) == claims[1:], "one that lost its claim leaves one, and a race of one is none"
     assert raced(claims, [*new, *(replace(one, kind=Kind.BENCH) for one in old)]) == raced(claims, new)
+
+
+def test_a_second_race_of_the_same_kernels_is_another_one() -> None:
+    """Kernels that ran in the first alone are not compared with those of other minutes."""
+    claims = [claim("a", 0.5), claim("b", 0.5), claim("c", 0.5)]
+    times = {"a": [1.0] * 4, "b": [1.5] * 4, "c": [2.0] * 4}
+    late = {name: [ms + 3.0 for ms in row] for name, row in times.items()}
+    again = [row for row in raced_in(late) if row.candidate != "c"]  # it could not be timed
+    assert told(raced(claims, [*raced_in(times), *again])) == pytest.approx({"a": 0.75, "b": 0.25, "c": 0.5})
 
 
 def test_a_kernel_that_a_race_finds_wrong_is_no_elite() -> None:

@@ -41,3 +41,11 @@ def test_confirmations_go_on_while_there_is_time() -> None:
     assert replay.in_time
     replay.note(row(Kind.CONFIRM))
     assert not replay.in_time
+
+
+def test_the_race_at_the_end_is_kept_time_for() -> None:
+    """At most 20 s, and a fifteenth of the budget."""
+    assert (Clock(evals=3, budget_s=None).race_s, Clock(evals=None, budget_s=3600.0).race_s) == (20.0, 20.0)
+    assert Clock(evals=None, budget_s=180.0).race_s == 12.0
+    assert Clock(evals=None, budget_s=180.0, spent_s=157.0, reserve_s=10.0).stop_reason(0) == ""
+    assert Clock(evals=None, budget_s=180.0, spent_s=159.0, reserve_s=10.0).stop_reason(0) == "minutes"

@@ -247,7 +247,8 @@ class Course(Compiler):
     ) -> Evaluation:
         flags = ("prepacked",) if "packs" in candidate.source else ()
         found = spread(candidate, float(candidate.source.split()[1]), Kind.BENCH if both else kind)
-        return replace(found, cell=(len(candidate.source.split()) % 4, 0, 0), flags=flags)
+        seconds = {"time": 5.0 if "slow" in candidate.source else 0.1}
+        return replace(found, cell=(len(candidate.source.split()) % 4, 0, 0), flags=flags, seconds=seconds)
 
     def race(self, kernels: Any, *, limit_s: float) -> list[Evaluation]:
         self.ran.append([candidate.source for candidate, _ in kernels])
@@ -264,11 +265,9 @@ class Course(Compiler):
         ]  # fmt: skip
 
 
-def course(*texts: str) -> tuple[Journey, Course]:
-    machine = Course()
-    journey = Journey(
-        "c", cast(Store, Forgetful()), State(None), cast(Any, machine), Narrator(None), Clock(None, None), 0, 0, {}
-    )
+def course(*texts: str, clock: Clock | None = None) -> tuple[Journey, Course]:
+    machine, clock = Course(), clock or Clock(None, None)
+    journey = Journey("c", cast(Store, Forgetful()), State(None), cast(Any, machine), Narrator(None), clock, 0, 0, {})
     for ticket, text in enumerate(texts):
         journey.travel(ticket, Proposal(Candidate("cpp", text), operator="sample", emitter="sample"))
     journey.finish()
@@ -289,6 +288,15 @@ def test_in_the_end_the_best_are_raced_and_the_winner_is_reported() -> None:
 def test_who_packs_weights_races_with_its_like() -> None:
     _, machine = course("// 1.0 2.0 packs", "// 0.9 1.5", "// 0.8 1.0 packs as well")
     assert machine.ran == [["// 1.0 2.0 packs", "// 0.8 1.0 packs as well"]]
+
+
+def test_of_slow_kernels_as_many_race_as_can_run_a_lap_in_time() -> None:
+    """A second per process, four rounds to a lap; 20 s without a budget of minutes, 10 s of 150."""
+    texts = [f"// {1.0 - at / 100} 2.0 slow {'word ' * at}" for at in range(4)]
+    _, machine = course(*texts)
+    assert [len(ran) for ran in machine.ran] == [4]
+    _, machine = course(*texts, clock=Clock(None, 150.0))
+    assert [len(ran) for ran in machine.ran] == [2]
 
 
 def test_one_kernel_needs_no_race() -> None:

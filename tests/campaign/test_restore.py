@@ -144,6 +144,14 @@ def test_a_search_whose_models_are_refused_says_so_at_once(store: Store) -> None
     assert reason == "no model left" and len(loop.state.trials) == 1
 
 
+def test_the_last_measurements_of_a_search_took_nothing_of_its_budget(store: Store) -> None:
+    loop = search(store)
+    loop.state.propose(0, Proposal(OLD, "sample", "sample"))
+    for kind, spent in ((Kind.RACE, 0.0), (Kind.BENCH, 0.0), (Kind.CONFIRM, 7.0)):
+        loop.recall([Evaluation(OLD.id, {"T": 1}, "t", "cpu", Status.UNMEASURED, kind, seconds={"time": 7.0})])
+        assert loop.journey.clock.recorded_s == spent
+
+
 def test_tuning_right_after_its_own_proposal_is_no_part_of_its_outcome(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
