@@ -12,7 +12,6 @@ from evoforge.campaign._loop import Loop
 from evoforge.campaign._state import State
 from evoforge.core import Candidate, Params, Point, Strategy, point
 from evoforge.emitters import Outcome, Proposal
-from evoforge.lowering.aiming import drawn
 from evoforge.lowering.space import ScheduleSpace
 
 __all__ = ["FlatLoop", "OptunaSource", "RandomSource", "Source"]
@@ -63,7 +62,7 @@ class RandomSource(Source):
 
     def point(self, ticket: int, rng: np.random.Generator) -> tuple[Candidate, Params]:
         candidate = self.rendered(self.space.sample(rng, Strategy()))
-        return candidate, drawn(candidate.space, rng)
+        return candidate, candidate.space.draw(rng)
 
 
 class OptunaSource(Source):

@@ -16,7 +16,7 @@ from evoforge.campaign._events import Narrator
 from evoforge.campaign._measure import Measurer
 from evoforge.campaign._state import State
 from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, Params, Point, Status, point
-from evoforge.emitters import Outcome, Proposal
+from evoforge.emitters import Outcome, Proposal, Ranker
 from evoforge.errors import ParameterError
 from evoforge.storage import Placement, Store
 from evoforge.tuning import Tuner
@@ -26,8 +26,9 @@ __all__ = ["BREADTH", "CLOSE", "WINNERS", "WORTHLESS", "Journey"]
 CLOSE = 0.585  # log2 1.5: what is further below its cell's elite, or the campaign's best, is not tuned
 WORTHLESS = -3.0  # log2: eight times slower than the baseline is not worth the time of a measurement
 WINNERS = 4  # settings that did best on whatever kernel: they are tried on others before any are drawn
-BREADTH = 0.5  # share of the budget for drawing the map, before the best of it is tuned
+BREADTH = 0.35  # share of the budget for drawing the map, before the best of it is tuned
 _NEAR = 0.2  # log2 1.15: what new kernels have to be within of the best to be tuned at once
+_ENOUGH = 8  # right trials before drafts and settings are ranked by what was measured
 _TUNE_SLICE = 2  # trials of one candidate in a row: what it is worth is looked at again in between
 _TUNE_AHEAD = 2  # points of one candidate that are built side by side
 _POINTS = 1024  # combinations of a declared space up to which the one most unlike the first is looked for
@@ -62,6 +63,7 @@ class Journey:
     report: Evaluation | None = None
     _placed: dict[Cell, AddStatus] = field(default_factory=dict)
     _exhausted: set[str] = field(default_factory=set)
+    _ranker: tuple[int, Ranker | None] | None = None
     _just_confirmed: set[Point] = field(default_factory=set)
 
     def start(self, proposal: Proposal) -> dict[str, int] | None:
@@ -149,6 +151,16 @@ class Journey:
         )
         self.progress("judging")
 
+    def ranker(self) -> Ranker | None:
+        """Fitted to all that was timed; None while that is little."""
+        if self.state.correct < _ENOUGH:
+            return None
+        measured = self.state.measured()
+        if self._ranker is None or self._ranker[0] != len(measured):
+            rows = [({**(one.genome or {}), **row.params}, row.objective or 0.0) for one, row in measured]
+            self._ranker = (len(measured), Ranker.fit(rows) if rows else None)
+        return self._ranker[1]
+
     def _tune(self, ticket: int, proposal: Proposal, trials: int, rows: list[Evaluation]) -> None:
         """Optuna over the declared parameters; points are asked in pairs, so that they build side by side."""
         candidate = proposal.candidate
@@ -163,6 +175,7 @@ class Journey:
             trials=trials,
             known=[(row.params, row.objective, self.state.standing(row)) for row in known],
             enqueue=[candidate.space.defaults(), *self.state.winners(WINNERS)],
+            scores=self._scores_of(candidate),
         )
         while points := [point for point in (tuner.ask() for _ in range(_TUNE_AHEAD)) if point is not None]:
             self.measurer.build_ahead([(candidate, params) for params in points])
@@ -173,6 +186,13 @@ class Journey:
                 tuner.tell(params, evaluation.objective, evaluation.status)
                 if evaluation.status is Status.CORRECT and evaluation.objective is not None:
                     best = max(best, evaluation.objective)
+
+    def _scores_of(self, candidate: Candidate) -> Callable[[Sequence[Params]], Sequence[float]] | None:
+        """What is expected of a generated kernel at each of some settings."""
+        genome, ranker = candidate.genome, self.ranker()
+        if genome is None or ranker is None:
+            return None
+        return lambda settings: ranker.scores([{**genome, **values} for values in settings]).tolist()
 
     def _worth(self, first: Evaluation) -> int:
         """Trials for a new candidate: none for what is far below its cell's elite, or not near the campaign's best.

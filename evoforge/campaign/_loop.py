@@ -26,12 +26,12 @@ from evoforge.emitters import (
     Arm,
     Assignment,
     Bandit,
+    Effects,
     Emitter,
     ModelEmitter,
     NoveltyGate,
     Outcome,
     Proposal,
-    Ranker,
     SearchView,
     Space,
     Twin,
@@ -48,7 +48,6 @@ _NEAR_BOUND = "near the bound"
 EXHAUSTED = (_NO_MONEY, _NO_MODEL, _NO_GENERATOR, _NO_SPACE, _NEAR_BOUND)
 """Why a search stops of its own: there is nothing left to propose, or to gain."""
 
-_ENOUGH = 8  # right trials before drafts are ranked by what their decisions have done
 _HOPELESS = -2.0  # log2: what is expected below is not proposed; such a guess errs by about 1.5
 _UNRANKED = 0.1  # share of the proposals that are taken as they come all the same
 _STAGNANT = 64  # tickets without a new elite, after which as many start from nothing
@@ -157,15 +156,11 @@ class Loop:
         view = self._view()
         tried = set(view.tried)
         attempts = dict(view.attempts)
-        measured = [
-            (candidate, candidate.genome or {}, row.params, row.objective or 0.0)
-            for candidate, row in self.state.measured()
-        ]
-        ranker = Ranker.fit([({**genome, **params}, height) for _, genome, params, height in measured])
-        blunt = Ranker.fit(
-            [(self._levels_of(candidate), height) for candidate, _, _, height in measured],
-            blunt=True, known=self.space.handicaps() if self.space is not None else (),
-        )  # fmt: skip
+        ranker = self.journey.ranker()
+        effects = Effects.fit(
+            [(self._levels_of(candidate), row.objective or 0.0) for candidate, row in self.state.measured()],
+            self.space.handicaps() if self.space is not None else (),
+        )
         settings = self.state.winners(WINNERS)
         barren: set[str] = set()  # emitters that found nothing new in this round
         for _ in range(_ATTEMPTS):
@@ -175,10 +170,10 @@ class Loop:
             rng = np.random.default_rng([self.seed, ticket])
             now = replace(view, tried=tried, attempts=attempts, asked=self.desk.out if self.desk else frozenset())
             if rng.random() >= _UNRANKED:
-                now = replace(now, hopeless=lambda genome: blunt.expected(self._implied(genome)) < _HOPELESS)
-                if self.state.correct >= _ENOUGH:
-                    now = replace(now, score=ranker.score, settings=settings)
-            if len(batch) % 2 and self.journey.clock.progress(self.state.spent) >= BREADTH:
+                now = replace(now, hopeless=lambda genome: effects.expected(self._implied(genome)) < _HOPELESS)
+                if ranker is not None:
+                    now = replace(now, scores=ranker.scores, settings=settings)
+            if batch and self.journey.clock.progress(self.state.spent) >= BREADTH:
                 now = self._summit(now)
             arms = self._arms(now, barren, first=not batch)
             if not arms or ((batch or asked) and barren.issuperset(arm.emitter for arm in arms)):
@@ -196,7 +191,7 @@ class Loop:
                     barren.add(arm.emitter)
                 continue
             proposal = self._proposal(next(one for one in self.emitters if one.name == arm.emitter), now, prompt, rng)
-            if proposal is None or self.state.gate.twin(proposal.candidate):
+            if proposal is None or self._met(proposal, batch):
                 self.bandit.forget(ticket)
                 barren.add(arm.emitter)
                 continue
@@ -205,6 +200,13 @@ class Loop:
             if proposal.target_cell is not None:
                 attempts[proposal.target_cell] = attempts.get(proposal.target_cell, 0) + 1
         return batch
+
+    def _met(self, proposal: Proposal, batch: Sequence[tuple[int, Proposal]]) -> bool:
+        """Whether it is another kernel's code, or proposed in this round already, be it at other values."""
+        twin = self.state.gate.twin(proposal.candidate)
+        return (twin is not None and twin.level != "id") or any(
+            other.candidate.id == proposal.candidate.id for _, other in batch
+        )
 
     def _submit(self, ticket: int, assignment: Assignment, prompt: MetaPrompt, model: str) -> bool:
         """Asks a model; False where what must be shown is too long for a prompt."""
@@ -253,12 +255,15 @@ class Loop:
         return self._implied_of[candidate.id]
 
     def _summit(self, view: SearchView) -> SearchView:
-        """The view of an emitter that may only build on what is near the best (half of the tickets, late)."""
+        """The view of an emitter that may only build on what is near the best (late, all but the first of a round).
+
+        There most decisions were tried beside most others: kernels may come again, at other values.
+        """
         best = max((elite.objective for elite, _ in view.elites.values()), default=None)
         if best is None:
             return view
         near = {cell: pair for cell, pair in view.elites.items() if pair[0].objective > best - CLOSE / 2}
-        return replace(view, elites=near, reachable=frozenset(near))
+        return replace(view, elites=near, reachable=frozenset(), again=True)
 
     def _arms(self, view: SearchView, barren: AbstractSet[str], *, first: bool) -> list[Arm]:
         """What may be pulled. While the map is drawn, all but the first of a round aim at empty cells.
@@ -372,6 +377,7 @@ class Loop:
             elites={elite.cell: (elite, self.state.candidates[elite.candidate]) for elite in elites},
             reachable=self.state.archive.reachable,
             tried=self.state.gate.ids,
+            twin=self.state.gate.copy,
             attempts=dict(self.state.attempts),
             task=self.told,
             memory=self.state,

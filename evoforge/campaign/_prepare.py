@@ -14,6 +14,7 @@ from evoforge.campaign._events import Narrator
 from evoforge.campaign._setup import Setup, analyse, bounded, with_baseline
 from evoforge.config import CampaignConfig
 from evoforge.core import Candidate, Cell, Status, Target
+from evoforge.emitters import Ranker
 from evoforge.errors import TaskError, UnsupportedError
 from evoforge.storage import CampaignRow
 
@@ -101,7 +102,9 @@ def prepare(
         _show_first(judge, setup, target, config, narrator)
         judge.start_compiling()
         _admit(judge, row, narrator)
-        Ground.of(setup, target, row.task.tolerance.precision)  # kept for later: torch.compile leaves a core free
+        # Kept for later: torch.compile leaves a core free.
+        Ground.of(setup, target, row.task.tolerance.precision)
+        Ranker.fit([({"vector": "vector"}, 0.0)])
         if not target.ceilings:
             build_probe(target)
     narrator.tell("phase", text="waiting for torch.compile")

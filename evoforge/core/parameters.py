@@ -22,6 +22,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from evoforge.errors import ParameterError
 
 __all__ = ["Parameter", "ParameterSpace", "Params", "Point", "point"]
@@ -56,6 +58,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
 }
 _MAX_CHOICES = 256
 _MAX_PARAMETERS = 32
+_DRAWS = 64  # that may break what the parameters require
 _MAX_EXPRESSION = 500  # characters: what nests deeper than the interpreter goes is longer
 
 
@@ -178,6 +181,14 @@ class ParameterSpace:
             if values.get(parameter.name) in parameter.choices:
                 mixed[parameter.name] = values[parameter.name]
         return mixed if self.feasible(mixed) else self.defaults()
+
+    def draw(self, rng: np.random.Generator) -> dict[str, int]:
+        """Feasible values, each drawn evenly; the defaults where hardly any are feasible."""
+        for _ in range(_DRAWS):
+            values = {one.name: int(rng.choice(one.choices)) for one in self.parameters}
+            if self.feasible(values):
+                return values
+        return self.defaults()
 
     def nearest(self) -> dict[str, int] | None:
         """The feasible values fewest choices away from the defaults, or None; of ties the first in header order.

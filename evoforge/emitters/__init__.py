@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from evoforge.emitters._base import AXES, Emitter, Memory, Outcome, Proposal, SearchView, Space
+from evoforge.emitters._base import AXES, Emitter, Memory, Outcome, Proposal, Scores, SearchView, Space
 from evoforge.emitters.aim import AimEmitter
 from evoforge.emitters.assignment import Assignment, ModelEmitter, inherited_licence
 from evoforge.emitters.bandit import Arm, Bandit, arms_of
@@ -14,7 +14,7 @@ from evoforge.emitters.model_cross import ModelCrossEmitter
 from evoforge.emitters.mutate import MutateEmitter
 from evoforge.emitters.novelty import NoveltyGate, Twin, normalised_hash
 from evoforge.emitters.parametrise import ParametriseEmitter
-from evoforge.emitters.ranking import Ranker
+from evoforge.emitters.ranking import Decisions, Effects, Ranker
 from evoforge.emitters.repair import RepairEmitter
 from evoforge.emitters.sample import SampleEmitter
 from evoforge.emitters.selection import Selection
@@ -28,6 +28,8 @@ __all__ = [
     "Assignment",
     "Bandit",
     "CrossEmitter",
+    "Decisions",
+    "Effects",
     "Emitter",
     "ImproveEmitter",
     "InventEmitter",
@@ -43,6 +45,7 @@ __all__ = [
     "Ranker",
     "RepairEmitter",
     "SampleEmitter",
+    "Scores",
     "SearchView",
     "Selection",
     "Space",

@@ -12,8 +12,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
-from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, MetaPrompt, Params, Status, Strategy
+from evoforge.core import (
+    AddStatus,
+    Candidate,
+    Cell,
+    Elite,
+    Evaluation,
+    MetaPrompt,
+    ParameterSpace,
+    Params,
+    Status,
+    Strategy,
+)
 from evoforge.prompts import TaskBrief
 
 __all__ = [
@@ -26,6 +38,7 @@ __all__ = [
     "Memory",
     "Outcome",
     "Proposal",
+    "Scores",
     "SearchView",
     "Space",
     "distance",
@@ -40,9 +53,15 @@ RETRIES = 16
 """Genomes tried before an emitter gives up on finding a kernel that was not tried yet."""
 
 RANKED = 4
-"""Drafts that are ranked, where there is a score: rendering one takes up to 20 ms, in which nothing is measured."""
+"""Drafts that are ranked, where there are scores: rendering one takes up to 20 ms, in which nothing is measured."""
+
+_DRAWN = 8  # settings of a ranked draft that are drawn, and as many times its first with some values changed
+_CHANGED = 0.4  # share of the values changed in one of these
 
 Genome = Mapping[str, Any]
+
+Scores = Callable[[Sequence[Genome]], npt.NDArray[np.float64]]
+"""What is expected of each of some drafts: decisions, and values of parameters where known. Higher is better."""
 
 
 class Space(Protocol):
@@ -57,8 +76,8 @@ class Space(Protocol):
     def cross(self, a: Genome, b: Genome, rng: np.random.Generator, strategy: Strategy) -> Genome:
         """Decisions of both parents, mixed."""
 
-    def climb(self, genome: Genome, score: Callable[[Genome], float], rng: np.random.Generator) -> Genome:
-        """`genome` with every decision as `score` likes it best, beside the others."""
+    def climb(self, genome: Genome, scores: Scores, rng: np.random.Generator) -> Genome:
+        """`genome` with every decision as `scores` likes it best, beside the others."""
 
     def aim(
         self, cell: Cell, rng: np.random.Generator, strategy: Strategy, near: Genome | None, params: Params | None
@@ -168,9 +187,9 @@ class SearchView:
     """All that an emitter may read: a snapshot of the archive and of what was tried.
 
     `attempts` counts per cell the proposals that aimed at it; `tried` holds ids of candidates. With
-    `score` (of decisions: a genome's and values of parameters) an emitter proposes the best of its drafts
-    by it, each at its parent's values or at one of `settings`; without it the first that is new. Drafts
-    that are `hopeless` are left out.
+    `scores` an emitter proposes the best of its drafts, each at the best of its parent's values, `settings` and drawn
+    ones; without it the first that is new. Drafts that are `hopeless` are left out. With `again` a kernel that was
+    tried may come again, at values that were not. `twin` is the id of a known candidate of the same code, or None.
     `task` and `memory` are for
     emitters that tell a story; `asked` holds ids of the parents of assignments still out, per operator.
     """
@@ -182,8 +201,10 @@ class SearchView:
     attempts: Mapping[Cell, int] = field(default_factory=dict)
     settings: Sequence[Params] = ()
     axes: tuple[str, ...] = AXES
-    score: Callable[[Genome], float] | None = None
+    scores: Scores | None = None
     hopeless: Callable[[Genome], bool] = lambda genome: False
+    again: bool = False
+    twin: Callable[[Candidate], str | None] = lambda candidate: None
     task: TaskBrief | None = None
     memory: Memory | None = None
     asked: AbstractSet[tuple[str, str]] = frozenset()
@@ -230,10 +251,12 @@ class Draft:
     params: Params | None = None
 
 
-def first_new(name: str, drafts: Iterator[Draft | None], view: SearchView, meta_prompt: MetaPrompt) -> Proposal | None:
+def first_new(
+    name: str, drafts: Iterator[Draft | None], view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator
+) -> Proposal | None:
     """The first of at most `RETRIES` drafts whose rendered source is not known yet.
 
-    With `view.score` the best of the first `RANKED` of them.
+    With `view.scores` the best of the first `RANKED` of them, or of all where kernels may come again.
 
     None in `drafts` is an attempt that found nothing. Operators and emitters of the generator
     family share one name. Of equal scores the first counts.
@@ -252,7 +275,13 @@ def first_new(name: str, drafts: Iterator[Draft | None], view: SearchView, meta_
             meta_prompt=meta_prompt.ref,
             licence="Apache-2.0",
         )
-        if candidate.id in view.tried or candidate.id in found:
+        twin = candidate.id if candidate.id in view.tried else view.twin(candidate)
+        if twin is not None:
+            known = view.memory.candidate(twin) if view.again and view.scores and view.memory else None
+            if known is None or known.genome is None or twin in candidate.parents:
+                continue
+            candidate = replace(candidate, source=known.source, genome=known.genome)
+        if candidate.id in found:
             continue
         proposal = Proposal(
             candidate=candidate,
@@ -263,13 +292,31 @@ def first_new(name: str, drafts: Iterator[Draft | None], view: SearchView, meta_
             target_cell=draft.target_cell,
             params_hint=dict(parents[0][0].params if parents and draft.params is None else draft.params or {}),
         )
-        if view.score is None:
+        if view.scores is None:
             return proposal
-        settings = [proposal.params_hint, *(view.settings if draft.params is None else ())]
-        options = [candidate.space.inherit(values) for values in settings]
-        scores = [view.score({**draft.genome, **values}) for values in options]
-        best = scores.index(max(scores))
-        found[candidate.id] = (scores[best], replace(proposal, params_hint=options[best]))
-        if len(found) == RANKED:
+        space, hint = candidate.space, proposal.params_hint
+        options = [space.inherit(hint)]
+        if draft.params is None:
+            options += [space.inherit(values) for values in view.settings] + _settings_near(space, options[0], rng)
+        if twin is not None and view.memory is not None:
+            options = [values for values in options if view.memory.trial(twin, values) is None]
+            if not options:
+                continue
+        scores = view.scores([{**(candidate.genome or {}), **values} for values in options])
+        best = int(np.argmax(scores))
+        found[candidate.id] = (float(scores[best]), replace(proposal, params_hint=options[best]))
+        if len(found) == (RETRIES if view.again else RANKED):
             break
     return max(found.values(), key=lambda pair: pair[0])[1] if found else None
+
+
+def _settings_near(space: ParameterSpace, values: Params, rng: np.random.Generator) -> list[dict[str, int]]:
+    """Settings to choose from: some drawn evenly, and as many that change some of `values`."""
+    if not space.parameters:
+        return []
+    drawn = [space.draw(rng) for _ in range(_DRAWN)]
+    changed = [
+        space.inherit({name: one[name] if rng.random() < _CHANGED else value for name, value in values.items()})
+        for one in drawn
+    ]
+    return drawn + changed

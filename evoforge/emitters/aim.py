@@ -28,13 +28,13 @@ class AimEmitter:
         return bool(view.reachable)
 
     def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal | None:
-        return first_new(self.name, self._drafts(view, meta_prompt, rng), view, meta_prompt)
+        return first_new(self.name, self._drafts(view, meta_prompt, rng), view, meta_prompt, rng)
 
     def _drafts(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Iterator[Draft | None]:
         target: Cell | None = None
         patience = _PATIENCE
         while patience:
-            if target is None or view.score is None:  # drafts are ranked among those for one cell
+            if target is None or view.scores is None:  # drafts are ranked among those for one cell
                 target = self._selection.target(view, meta_prompt.strategy, rng)
             if target is None:
                 return

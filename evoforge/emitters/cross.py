@@ -27,7 +27,7 @@ class CrossEmitter:
     def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal | None:
         if not self.ready(view):
             return None
-        return first_new(self.name, self._drafts(view, meta_prompt, rng), view, meta_prompt)
+        return first_new(self.name, self._drafts(view, meta_prompt, rng), view, meta_prompt, rng)
 
     def _drafts(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Iterator[Draft | None]:
         cells = evolvable(view)

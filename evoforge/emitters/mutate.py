@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from evoforge.core import MetaPrompt
-from evoforge.emitters._base import Draft, Outcome, Proposal, SearchView, evolvable, first_new
+from evoforge.core import MetaPrompt, Params
+from evoforge.emitters._base import Draft, Outcome, Proposal, Scores, SearchView, evolvable, first_new
 from evoforge.emitters.selection import Selection
 
 __all__ = ["MutateEmitter"]
@@ -27,7 +27,7 @@ class MutateEmitter:
         return bool(evolvable(view))
 
     def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal | None:
-        return first_new(self.name, self._drafts(view, meta_prompt, rng), view, meta_prompt)
+        return first_new(self.name, self._drafts(view, meta_prompt, rng), view, meta_prompt, rng)
 
     def _drafts(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Iterator[Draft | None]:
         while True:
@@ -35,12 +35,18 @@ class MutateEmitter:
             if chosen is None:
                 return
             cell, hoped = chosen
-            genome = view.elites[cell][1].genome
+            elite, parent = view.elites[cell]
+            genome = parent.genome
             assert genome is not None
             genome = view.space.mutate(genome, rng, meta_prompt.strategy)
-            if view.score is not None and rng.random() < _CLIMBING:
-                genome = view.space.climb(genome, view.score, rng)
+            if view.scores is not None and rng.random() < _CLIMBING:
+                genome = view.space.climb(genome, _beside(elite.params, view.scores), rng)
             yield Draft(genome, (cell,), hoped)
 
     def tell(self, outcome: Outcome) -> None:
         self._selection.tell(outcome)
+
+
+def _beside(params: Params, scores: Scores) -> Scores:
+    """`scores` of genomes, each at `params`."""
+    return lambda genomes: scores([{**genome, **params} for genome in genomes])

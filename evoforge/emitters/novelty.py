@@ -22,6 +22,7 @@ __all__ = ["NoveltyGate", "Twin", "normalised_hash"]
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|(\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')", re.DOTALL)
 _TOKEN = re.compile(r"\"(?:\\.|[^\"\\])*\"|[A-Za-z_]\w*|[\w.]+|\S")
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_REMARK = re.compile(r"\s*//(?!\s*evoforge:)")
 _HEADER = re.compile(r"^\s*//\s*evoforge:\s*(param|require)\s+(.*?)\s*$", re.MULTILINE)
 # The ABI's accessors take a type as their first argument, which is no C++ expression; written as
 # templates they parse.
@@ -59,18 +60,24 @@ class NoveltyGate:
     def __init__(self) -> None:
         self._ids: set[str] = set()
         self._trees: dict[str, str] = {}
+        self._codes: dict[str, str] = {}
         self._objects: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}
 
     def twin(self, candidate: Candidate) -> Twin | None:
         """The known candidate with this text or this syntax tree; None if it is new."""
         if candidate.id in self._ids:
             return Twin(candidate.id, "id")
-        known = self._trees.get(self._tree(candidate))
+        known = self.copy(candidate) or self._trees.get(self._tree(candidate))
         return Twin(known, "tree") if known else None
+
+    def copy(self, candidate: Candidate) -> str | None:
+        """The known candidate of this text, comments of the generator's aside: a question that needs no tree."""
+        return self._codes.get(_code(candidate))
 
     def add(self, candidate: Candidate) -> None:
         """From now on it is known; the first of several equal trees stays their name."""
         self._ids.add(candidate.id)
+        self._codes.setdefault(_code(candidate), candidate.id)
         self._trees.setdefault(self._tree(candidate), candidate.id)
 
     def object_twin(self, candidate: Candidate, text_hash: str, params: Params | None = None) -> Twin | None:
@@ -89,6 +96,13 @@ class NoveltyGate:
 
     def _tree(self, candidate: Candidate) -> str:
         return normalised_hash(candidate.source, candidate.language)
+
+
+def _code(candidate: Candidate) -> str:
+    """The text; the generator's without its lines of comment, which name decisions that are void in this kernel too."""
+    if candidate.genome is None:
+        return candidate.source
+    return "\n".join(line for line in candidate.source.splitlines() if not _REMARK.match(line))
 
 
 def normalised_hash(source: str, language: str = "cpp") -> str:

@@ -21,7 +21,7 @@ class SampleEmitter:
         return True
 
     def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal | None:
-        return first_new(self.name, self._drafts(view, meta_prompt, rng), view, meta_prompt)
+        return first_new(self.name, self._drafts(view, meta_prompt, rng), view, meta_prompt, rng)
 
     def _drafts(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Iterator[Draft]:
         if not view.elites:

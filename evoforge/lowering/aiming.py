@@ -12,23 +12,13 @@ import numpy as np
 from evoforge.core import Cell, ParameterSpace, Params, Strategy
 from evoforge.lowering.genes import Genes, Genome
 
-__all__ = ["Aiming", "Point", "drawn"]
+__all__ = ["Aiming", "Point"]
 
 _FEW = 4
 _SETTINGS = 3  # values that the survey draws for a genome's parameters, besides the defaults
-_TRIES = 64  # draws of values that may break what the parameters require
 
 Point = tuple[Genome, Params]
 """A genome, and values of its parameters; what they leave out is at its default."""
-
-
-def drawn(space: ParameterSpace, rng: np.random.Generator) -> Params:
-    """Feasible values, each drawn evenly; the defaults where hardly any are feasible."""
-    for _ in range(_TRIES):
-        values = {one.name: int(rng.choice(one.choices)) for one in space.parameters}
-        if space.feasible(values):
-            return values
-    return space.defaults()
 
 
 class Aiming:
@@ -93,7 +83,7 @@ class Aiming:
         for _ in range(40):
             note(genome := self._genes.draw(rng, strategy))
             for _ in range(_SETTINGS):
-                note(genome, drawn(self._parameters(genome), rng))
+                note(genome, self._parameters(genome).draw(rng))
         for cell in itertools.product(range(4), repeat=3):
             if cell not in found:
                 note(self._built_for(cell, self._genes.default(), rng, strategy))

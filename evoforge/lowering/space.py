@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from evoforge.core import Cell, ParameterSpace, Params, Strategy
 from evoforge.errors import UnsupportedError
@@ -148,13 +149,19 @@ class ScheduleSpace:
                 return child
         return self.mutate(a, rng, strategy)
 
-    def climb(self, genome: Mapping[str, Any], score: Callable[[Genome], float], rng: np.random.Generator) -> Genome:
-        """`genome` moved uphill by `score`, gene after gene in a random order, twice. Nothing is rendered."""
+    def climb(
+        self,
+        genome: Mapping[str, Any],
+        scores: Callable[[Sequence[Genome]], npt.NDArray[np.float64]],
+        rng: np.random.Generator,
+    ) -> Genome:
+        """`genome` moved uphill by `scores`, gene after gene in a random order, twice. Nothing is rendered."""
         here, names = self._genes.tidy(genome), list(self._genes.values)
         for _ in range(2):
             for at in rng.permutation(len(names)):
                 key = names[int(at)]
-                here = max((self._genes.tidy({**here, key: value}) for value in self._genes.values[key]), key=score)
+                options = [self._genes.tidy({**here, key: value}) for value in self._genes.values[key]]
+                here = options[int(np.argmax(scores(options)))]
         return here
 
     def aim(

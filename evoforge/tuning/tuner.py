@@ -9,7 +9,7 @@ Hutter 2023, arXiv 2211.14411).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +23,7 @@ _ENUMERATE = 64  # feasible points up to which every one is judged
 _SCAN = 4096  # combinations looked at to find out whether there are that few
 _REJECTIONS = 50  # draws of the sampler that may be refused in a row
 _RANDOM_DRAWS = 200  # attempts at a random feasible point
+_RANKED = 8  # draws of the sampler among which scores choose
 _STARTUP = 8  # trials (infeasible ones included) before TPE's model is used
 
 Key = tuple[int, ...]
@@ -41,6 +42,8 @@ class Tuner:
         known: points judged before, as they would be told; never asked again.
         enqueue: points to try first (winners on the parent, on similar tasks, on other targets);
             fitted to the space by `ParameterSpace.inherit`.
+        scores: what is expected of each of some points; then what comes next is the best of those to try first
+            and of some that the sampler draws.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class Tuner:
         trials: int,
         known: Sequence[tuple[Params, float | None, Status]] = (),
         enqueue: Sequence[Params] = (),
+        scores: Callable[[Sequence[Params]], Sequence[float]] | None = None,
     ) -> None:
         self._space = space
         self._names = [parameter.name for parameter in space.parameters]
@@ -58,6 +62,7 @@ class Tuner:
         self._choices = {parameter.name: sorted(parameter.choices) for parameter in space.parameters}
         self._rng = np.random.default_rng(seed)
         self._left = trials
+        self._scores = scores
         self._seed = seed
         self._judged: dict[Key, tuple[float | None, Status]] = {}
         self._out: dict[Key, Any] = {}
@@ -92,12 +97,18 @@ class Tuner:
         """Feasible values that were never returned nor known; None when trials or points run out."""
         if self._left <= 0:
             return None
-        params = self._next_first() or (self._next_few() if self._few is not None else self._next_drawn())
-        if params is None:
+        options = self._options()
+        if not options:
             return None
+        keys = list(options)
+        at = 0 if self._scores is None else int(np.argmax(self._scores([self._params(key) for key in keys])))
         self._left -= 1
-        self._out.setdefault(self._key(params), None)
-        return params
+        self._out[keys[at]] = options.pop(keys[at])
+        with _quiet():
+            for trial in options.values():
+                if trial is not None:
+                    self._forget(trial)
+        return self._params(keys[at])
 
     def tell(self, params: Params, value: float | None, status: Status) -> None:
         """The verdict on a point that `ask` returned.
@@ -119,6 +130,19 @@ class Tuner:
             with _quiet():
                 self._settle(trial or self._trial(self._params(key)), value, status)
 
+    def _options(self) -> dict[Key, Any]:
+        """New points, and their trials where the sampler drew them; without scores the first is what comes next."""
+        options: dict[Key, Any] = {self._key(params): None for params in self._first if not self._taken(params)}
+        if self._few is not None:
+            return options | {self._key(params): None for params in self._few if not self._taken(params)}
+        draws = _RANKED if self._scores is not None else int(not options)
+        for _ in range(draws):
+            drawn = self._draw(options)
+            if drawn is None:
+                break
+            options[self._key(drawn[0])] = drawn[1]
+        return options
+
     def _enumerate(self, limit: int) -> list[dict[str, int]] | None:
         """Every feasible unknown point in seeded order, or None when there are more than `limit`."""
         if self._space.product_size() > _SCAN:
@@ -131,21 +155,8 @@ class Tuner:
                 return None
         return [points[int(index)] for index in self._rng.permutation(len(points))]
 
-    def _next_first(self) -> dict[str, int] | None:
-        while self._first:
-            params = self._first.pop(0)
-            if not self._taken(params):
-                return params
-        return None
-
-    def _next_few(self) -> dict[str, int] | None:
-        while self._few:
-            params = self._few.pop(0)
-            if not self._taken(params):
-                return params
-        return None
-
-    def _next_drawn(self) -> dict[str, int] | None:
+    def _draw(self, waiting: Mapping[Key, Any]) -> tuple[dict[str, int], Any] | None:
+        """A new point that is not `waiting`, and its trial if the sampler drew it."""
         with _quiet():
             for _ in range(_REJECTIONS):
                 trial = self._trial(None)
@@ -153,15 +164,14 @@ class Tuner:
                 key = self._key(params)
                 if not self._mark_violations(trial, params):
                     self._tell_pruned(trial)
-                elif key in self._out:
-                    # Still being judged: nothing to say about it yet.
-                    self._sampler_study().tell(trial, state=_state("FAIL"))
+                elif key in self._out or key in waiting:
+                    self._forget(trial)
                 elif key in self._judged:
                     self._settle(trial, *self._judged[key])
                 else:
-                    self._out[key] = trial
-                    return params
-        return self._random_feasible()
+                    return params, trial
+        found = self._random_feasible()
+        return None if found is None or self._key(found) in waiting else (found, None)
 
     def _random_feasible(self) -> dict[str, int] | None:
         """A uniform draw, repaired; None if every attempt ends at a point already taken."""
@@ -238,6 +248,10 @@ class Tuner:
         if status is Status.PRUNED and value is not None:
             trial.report(value, step=1)
         self._tell_pruned(trial)
+
+    def _forget(self, trial: Any) -> None:
+        """There is nothing to say about it, or not yet."""
+        self._sampler_study().tell(trial, state=_state("FAIL"))
 
     def _tell_pruned(self, trial: Any) -> None:
         self._sampler_study().tell(trial, state=_state("PRUNED"))

@@ -1,6 +1,7 @@
 import contextlib
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,3 +126,12 @@ def test_require_knows_python_arithmetic_and_zero_division() -> None:
 def test_a_hostile_header_is_an_error_or_read(line: str) -> None:
     with contextlib.suppress(ParameterError):
         ParameterSpace.parse(f"// evoforge: {line}\n").feasible({})
+
+
+def test_drawn_values_are_feasible_and_the_defaults_where_hardly_any_are() -> None:
+    space, rng = ParameterSpace.parse(HEADER), np.random.default_rng(0)
+    drawn = [space.draw(rng) for _ in range(200)]
+    assert all(map(space.feasible, drawn))
+    assert len({tuple(values.items()) for values in drawn}) == 13
+    many = tuple(Parameter(name, 1, tuple(range(1, 200))) for name in "ABC")
+    assert ParameterSpace(many, ("A * B * C == 1",)).draw(rng) == {"A": 1, "B": 1, "C": 1}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evoforge.core import AddStatus, Candidate, Cell, Elite, MetaPrompt, Status, Strategy
-from evoforge.emitters import Outcome, Proposal, SearchView
+from evoforge.emitters import Outcome, Proposal, Scores, SearchView
 
 SOURCE = """// evoforge: param TILE = {tile} in {{8, 16, 32}}
 #include <evoforge.h>
@@ -42,12 +42,11 @@ class ToySpace:
     ) -> Mapping[str, Any]:
         return {key: (a if rng.random() < 0.5 else b)[key] for key in a}
 
-    def climb(
-        self, genome: Mapping[str, Any], score: Callable[[Mapping[str, Any]], float], rng: np.random.Generator
-    ) -> Mapping[str, Any]:
+    def climb(self, genome: Mapping[str, Any], scores: Scores, rng: np.random.Generator) -> Mapping[str, Any]:
         values = {"tiling": range(4), "memory": range(4), "fusion": range(3)}
         for key, levels in values.items():
-            genome = max(({**genome, key: level} for level in levels), key=score)
+            options = [{**genome, key: level} for level in levels]
+            genome = options[int(np.argmax(scores(options)))]
         return genome
 
     def aim(

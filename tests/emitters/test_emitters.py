@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
-from evoforge.core import MetaPrompt, Strategy
+from evoforge.core import Candidate, MetaPrompt, Strategy
 from evoforge.emitters import (
     AimEmitter,
     CrossEmitter,
@@ -17,6 +18,7 @@ from evoforge.emitters import (
     MutateEmitter,
     Proposal,
     SampleEmitter,
+    Scores,
     SearchView,
     Selection,
     generator_emitters,
@@ -24,6 +26,11 @@ from evoforge.emitters import (
 
 NAMES = ["sample", "mutate", "cross", "aim"]
 FILLED = {(0, 0, 0): -1.0, (1, 1, 1): 0.5, (2, 3, 2): 0.9}
+
+
+def each(score: Callable[[Mapping[str, Any]], float]) -> Scores:
+    """The scores of drafts, one by one."""
+    return lambda drafts: np.array([score(draft) for draft in drafts])
 
 
 def emitter(name: str) -> Emitter:
@@ -57,7 +64,7 @@ class TestEveryGenerator:
         assert stream() == stream()
 
     def test_with_a_score_the_best_of_many_drafts_is_proposed(self, name: str, view_of: Any, prompt: Any) -> None:
-        view = dataclasses.replace(view_of(FILLED), score=lambda genome: float(genome["salt"]))
+        view = dataclasses.replace(view_of(FILLED), scores=each(lambda genome: float(genome["salt"])))
         proposals = [emitter(name).ask(view, prompt, np.random.default_rng(seed)) for seed in range(12)]
         salts = [proposal.candidate.genome["salt"] for proposal in proposals]  # type: ignore[union-attr, index]
         assert np.mean(salts) > 33  # 25 would be chance
@@ -133,27 +140,28 @@ def test_with_a_score_mutations_take_over_what_has_paid(view_of: Any, prompt: An
         return float((genome["memory"] == 3) + (genome["fusion"] == 2))
 
     rng, one = np.random.default_rng(0), MutateEmitter(Selection())
-    scored = dataclasses.replace(view_of(FILLED), score=score)
+    scored = dataclasses.replace(view_of(FILLED), scores=each(score))
     plain, climbed = ([one.ask(view, prompt, rng) for _ in range(20)] for view in (view_of(FILLED), scored))
     assert sum(score(proposal.candidate.genome) == 2 for proposal in plain if proposal) <= 10
     assert sum(score(proposal.candidate.genome) == 2 for proposal in climbed if proposal) >= 18
 
 
-def test_with_a_score_a_child_begins_at_the_best_of_its_parents_values_and_those_that_won_elsewhere(
+def test_with_scores_a_child_begins_at_the_best_of_its_parents_values_those_that_won_elsewhere_and_drawn_ones(
     view_of: Any, prompt: Any, space: Any
 ) -> None:
     def begins_at(tile: int, settings: list[dict[str, int]]) -> Any:
         view = dataclasses.replace(
-            view_of(FILLED), score=lambda decisions: float(decisions.get("TILE") == tile), settings=settings
+            view_of(FILLED), scores=each(lambda decisions: float(decisions.get("TILE") == tile)), settings=settings
         )
         proposal = MutateEmitter(Selection()).ask(view, prompt, np.random.default_rng(4))
         assert proposal is not None
         return proposal.params_hint
 
     assert begins_at(8, [{"TILE": 16}, {"TILE": 8, "OF_ANOTHER": 3}]) == {"TILE": 8}
-    assert begins_at(8, [{"TILE": 16}]) == {"TILE": 32}, "of equals the parent's come first"
+    assert begins_at(16, []) == {"TILE": 16}, "values are drawn, too"
+    assert begins_at(99, [{"TILE": 16}]) == {"TILE": 32}, "of equals the parent's come first"
     aimed = dataclasses.replace(
-        view_of(FILLED), score=lambda decisions: float(decisions.get("TILE") == 8), settings=[{"TILE": 8}]
+        view_of(FILLED), scores=each(lambda decisions: float(decisions.get("TILE") == 8)), settings=[{"TILE": 8}]
     )
     proposal = AimEmitter(Selection()).ask(aimed, prompt, np.random.default_rng(4))
     assert proposal is not None and proposal.params_hint["TILE"] != 8, "other values might imply another cell"
@@ -186,7 +194,7 @@ def test_aim_lands_where_it_says_from_the_nearest_elite_or_from_nothing(view_of:
 
 def test_no_emitter_proposes_what_is_hopeless_and_aim_turns_to_other_cells(view_of: Any, prompt: Any) -> None:
     view = view_of(
-        {(1, 1, 1): 0.5, (1, 2, 1): 0.4}, score=lambda genome: 0.0, hopeless=lambda genome: genome["memory"] == 0
+        {(1, 1, 1): 0.5, (1, 2, 1): 0.4}, scores=each(lambda genome: 0.0), hopeless=lambda genome: genome["memory"] == 0
     )
     for emitter in generator_emitters():
         proposals = [emitter.ask(view, prompt, np.random.default_rng(seed)) for seed in range(20)]
@@ -209,7 +217,7 @@ def test_aim_gives_up_where_three_cells_take_only_what_is_hopeless(
     asked: list[Any] = []
     original = space.aim
     monkeypatch.setattr(space, "aim", lambda *words: asked.append(words) or original(*words))
-    view = view_of({(1, 1, 1): 0.5}, score=lambda genome: 0.0, hopeless=lambda genome: True)
+    view = view_of({(1, 1, 1): 0.5}, scores=each(lambda genome: 0.0), hopeless=lambda genome: True)
     assert AimEmitter(Selection()).ask(view, prompt, np.random.default_rng(0)) is None
     assert len(asked) == 3
 
@@ -230,3 +238,52 @@ def test_the_strategy_reaches_the_space(view_of: Any, space: Any, monkeypatch: p
     for one in generator_emitters():
         one.ask(view, prompt, np.random.default_rng(0))
     assert len(asked) >= 4 and all(used is strategy for used in asked)
+
+
+class Remembered:
+    """What a campaign knows of some candidates and of their trials."""
+
+    def __init__(self, candidates: list[Candidate], trials: list[dict[str, int]]) -> None:
+        self.candidates, self.trials = {one.id: one for one in candidates}, trials
+
+    def candidate(self, candidate: str) -> Candidate | None:
+        return self.candidates.get(candidate)
+
+    def trial(self, candidate: str, params: Mapping[str, int]) -> object | None:
+        return object() if dict(params) in self.trials else None
+
+
+def _again(view_of: Any, prompt: MetaPrompt, trials: list[dict[str, int]]) -> SearchView:
+    """All that mutations of one elite can be is known, and tried at `trials`."""
+    view = view_of({(1, 1, 1): 0.5}, scores=each(lambda decisions: float(decisions.get("TILE", 0))))
+    emitter, rng = MutateEmitter(Selection()), np.random.default_rng(0)
+    proposals = [emitter.ask(dataclasses.replace(view, again=False), prompt, rng) for _ in range(400)]
+    known = {one.candidate.id: one.candidate for one in proposals if one is not None}
+    return dataclasses.replace(view, tried=known.keys(), memory=Remembered(list(known.values()), trials))
+
+
+def test_where_kernels_may_come_again_they_do_at_values_that_were_not_tried(
+    view_of: Any, prompt: Any, space: Any
+) -> None:
+    space.salts = 1
+    one, rng = MutateEmitter(Selection()), np.random.default_rng(1)
+    view = _again(view_of, prompt, [{"TILE": 32}])
+    assert one.ask(view, prompt, rng) is None
+    proposal = one.ask(dataclasses.replace(view, again=True), prompt, rng)
+    assert proposal is not None and proposal.candidate.id in view.tried
+    assert proposal.params_hint == {"TILE": 16}, "the best of those that were not tried"
+    assert (proposal.operator, proposal.candidate.operator) == ("mutate", "mutate")
+    everything = [{"TILE": tile} for tile in (8, 16, 32)]
+    assert one.ask(dataclasses.replace(_again(view_of, prompt, everything), again=True), prompt, rng) is None
+
+
+def test_a_draft_of_known_code_is_the_known_kernel_again(view_of: Any, prompt: Any, space: Any) -> None:
+    known = Candidate("cpp", space.render(space.default()), genome={"tiling": 0})
+    scores = each(lambda decisions: float(decisions.get("TILE", 0)))
+    view = view_of({(1, 1, 1): 0.5}, scores=scores, twin=lambda one: known.id, memory=Remembered([known], []))
+    one, rng = MutateEmitter(Selection()), np.random.default_rng(1)
+    assert one.ask(view, prompt, rng) is None
+    proposal = one.ask(dataclasses.replace(view, again=True), prompt, rng)
+    assert proposal is not None
+    assert (proposal.candidate.id, proposal.candidate.genome) == (known.id, known.genome)
+    assert proposal.candidate.operator == "mutate" and proposal.candidate.parents

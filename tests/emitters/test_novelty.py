@@ -156,3 +156,19 @@ def test_equal_objects_are_twins_but_a_candidate_is_not_its_own() -> None:
 )
 def test_a_text_that_nests_too_deeply_still_has_a_hash(deep: str) -> None:
     assert normalised_hash(f"int f(int x) {{ {deep} }}") == normalised_hash(f"int f(int x) {{ {deep} }} // a note")
+
+
+def test_copies_are_the_generators_kernels_of_one_code_and_nobody_elses() -> None:
+    gate = NoveltyGate()
+    known = Candidate("cpp", "// Schedule: tile 2.\n" + KERNEL, genome={"tile": "2"})
+    gate.add(known)
+    again = Candidate("cpp", "// Schedule: tile 2, rows block.\n" + KERNEL, genome={"tile": "2", "rows": "block"})
+    assert gate.copy(again) == known.id
+    assert gate.twin(again) == Twin(known.id, "tree")
+    other_choices = KERNEL.replace("in {8, 16, 32}", "in {8, 16}")
+    assert gate.copy(Candidate("cpp", "// Schedule: tile 2.\n" + other_choices, genome={"tile": "2"})) is None
+    text = 'static const char* const text = R"(\n// {}\n)";\n'
+    models = [Candidate("cpp", text.replace("{}", word) + KERNEL) for word in ("one", "two")]
+    gate.add(models[0])
+    assert gate.copy(models[0]) == models[0].id
+    assert gate.copy(models[1]) is None, "its comment may be no comment"

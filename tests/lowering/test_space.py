@@ -13,7 +13,6 @@ from torch import nn
 
 from evoforge.core import ParameterSpace, Strategy
 from evoforge.errors import UnsupportedError, UsageError
-from evoforge.lowering.aiming import drawn
 from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.ir import Axis, Graph, Load, Stage, Tensor
 from evoforge.lowering.space import ScheduleSpace
@@ -132,8 +131,11 @@ def test_climbing_ends_where_no_single_decision_is_better(add_norm: ScheduleSpac
         def score(genome: Mapping[str, Any], worth: Mapping[tuple[str, str], float] = worth) -> float:
             return sum(worth[key, genome.get(key, values[0])] for key, values in add_norm.genes().items())
 
-        top = add_norm.climb(add_norm.sample(rng, PLAIN), score, rng)
-        assert top == add_norm.climb(top, score, rng)
+        def scores(genomes: Sequence[Mapping[str, Any]], score: Any = score) -> np.ndarray[Any, np.dtype[np.float64]]:
+            return np.array([score(genome) for genome in genomes])
+
+        top = add_norm.climb(add_norm.sample(rng, PLAIN), scores, rng)
+        assert top == add_norm.climb(top, scores, rng)
         assert all(
             score({**top, key: value}) <= score(top) for key, values in add_norm.genes().items() for value in values
         )
@@ -181,7 +183,7 @@ def test_cells_that_only_values_of_parameters_reach_are_reachable() -> None:
 def test_aiming_keeps_the_values_of_what_it_starts_from_where_they_serve() -> None:
     space, rng = space_of(nn.Linear(256, 512, bias=False), [(128, 256)]), np.random.default_rng(0)
     near = space.default()
-    values = drawn(ParameterSpace.parse(space.render(near)), rng)
+    values = ParameterSpace.parse(space.render(near)).draw(rng)
     genome, params = space.aim(space.implied_cell(near, values), rng, PLAIN, near, values) or ({}, {})
     assert params == values and space.implied_cell(genome, values) == space.implied_cell(near, values)
 

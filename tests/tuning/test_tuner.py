@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -205,3 +205,29 @@ def test_points_are_feasible_and_never_repeat(sizes: list[int], limit: int, tria
     assert {key(params) for params in asked} <= points
     if len(points) <= trials:
         assert len(asked) == len(points)
+
+
+def test_with_scores_the_best_of_what_is_to_try_first_and_of_draws_comes_next() -> None:
+    def high(points: Sequence[Mapping[str, int]]) -> list[float]:
+        return [smooth(point) for point in points]
+
+    first = [dict.fromkeys("ABCDEF", 8), {"A": 5, "B": 3, "C": 6, "D": 2, "E": 5, "F": 4}]
+    tuner = Tuner(WIDE, seed=0, trials=12, enqueue=first, scores=high)
+    asked = drive(tuner, smooth)
+    assert asked[0] == first[1]
+    assert len(asked) == len(set(map(key, asked))) == 12, "none is asked twice"
+    assert first[0] not in asked, "the worst is left for later"
+    plain = drive(Tuner(WIDE, seed=0, trials=12), smooth)
+    assert np.mean([smooth(point) for point in asked[1:]]) > np.mean([smooth(point) for point in plain])
+
+
+def test_with_scores_few_points_come_in_their_order_and_all_of_them() -> None:
+    scores = lambda points: [p["A"] + p["B"] / 8 for p in points]  # noqa: E731
+    asked = drive(Tuner(SMALL, seed=1, trials=64, scores=scores), lambda p: 0.0)
+    assert asked == sorted(SMALL.points(), key=lambda p: -(p["A"] + p["B"] / 8))
+
+
+def test_with_scores_a_draw_that_was_not_chosen_can_come_later() -> None:
+    two = space_of({"A": 40, "B": 2})
+    asked = drive(Tuner(two, seed=3, trials=60, scores=lambda points: [p["A"] for p in points]), lambda p: p["A"])
+    assert len(set(map(key, asked))) == 60
