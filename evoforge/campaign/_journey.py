@@ -29,6 +29,7 @@ WINNERS = 4  # settings that did best on whatever kernel: they are tried on othe
 BREADTH = 0.35  # share of the budget for drawing the map, before the best of it is tuned
 _NEAR = 0.2  # log2 1.15: what new kernels have to be within of the best to be tuned at once
 _ENOUGH = 8  # right trials before drafts and settings are ranked by what was measured
+_REFITS = 64  # evaluations up to which each is learned at once; of thousands, a fit takes a second
 _TUNE_SLICE = 2  # trials of one candidate in a row: what it is worth is looked at again in between
 _TUNE_AHEAD = 2  # points of one candidate that are built side by side
 _POINTS = 1024  # combinations of a declared space up to which the one most unlike the first is looked for
@@ -63,7 +64,7 @@ class Journey:
     report: Evaluation | None = None
     _placed: dict[Cell, AddStatus] = field(default_factory=dict)
     _exhausted: set[str] = field(default_factory=set)
-    _ranker: tuple[int, Ranker | None] | None = None
+    _ranker: tuple[tuple[int, int], Ranker | None] | None = None
     _just_confirmed: set[Point] = field(default_factory=set)
 
     def start(self, proposal: Proposal) -> dict[str, int] | None:
@@ -152,13 +153,15 @@ class Journey:
         self.progress("judging")
 
     def ranker(self) -> Ranker | None:
-        """Fitted to all that was timed; None while that is little."""
+        """Fitted to all that was timed, later on to all but the latest few; None while that is little."""
         if self.state.correct < _ENOUGH:
             return None
-        measured = self.state.measured()
-        if self._ranker is None or self._ranker[0] != len(measured):
+        spent = self.state.spent
+        known = (spent - spent % max(spent // _REFITS, 1), len(self.state.refuted))
+        if self._ranker is None or self._ranker[0] != known:
+            measured = self.state.measured()
             rows = [({**(one.genome or {}), **row.params}, row.objective or 0.0) for one, row in measured]
-            self._ranker = (len(measured), Ranker.fit(rows) if rows else None)
+            self._ranker = (known, Ranker.fit(rows) if rows else None)
         return self._ranker[1]
 
     def _tune(self, ticket: int, proposal: Proposal, trials: int, rows: list[Evaluation]) -> None:

@@ -188,9 +188,10 @@ class State:
 
         `rows` are the evaluations made for this ticket, `placed` the cells that this candidate took.
         """
-        best = self.best_trial(proposal.candidate.id)
-        cell = best.cell if best else None
         trials = [row for row in rows if row.kind is Kind.TRIAL]
+        right = [row for row in trials if self.standing(row) is Status.CORRECT]
+        best = max(right, key=lambda row: row.objective if row.objective is not None else -5.0, default=None)
+        cell = best.cell if best else None
         placement = placed.get(cell) if cell is not None else None
         if placement is None and any(row.kind is Kind.CONFIRM for row in rows):
             placement = AddStatus.REJECTED

@@ -141,6 +141,8 @@ class Tuner:
             if drawn is None:
                 break
             options[self._key(drawn[0])] = drawn[1]
+            if drawn[1] is None:  # the sampler finds nothing new any more
+                break
         return options
 
     def _enumerate(self, limit: int) -> list[dict[str, int]] | None:
