@@ -56,6 +56,7 @@ class Watcher:
     def __init__(self) -> None:
         self.shown: list[Mapping[Cell, str]] = []
         self.refused: list[tuple[bool, bool]] = []
+        self.near: list[bool] = []
 
     def ready(self, view: SearchView) -> bool:
         return True
@@ -63,6 +64,7 @@ class Watcher:
     def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal:
         self.shown.append({cell: candidate.source for cell, (_, candidate) in view.elites.items()})
         self.refused.append((view.hopeless({"vector": "scalar"}), view.hopeless({})))
+        self.near.append(view.again and not view.reachable)
         return Proposal(Candidate("cpp", f"int x = {len(self.shown)};"), operator="sample", emitter="sample")
 
     def tell(self, outcome: Outcome) -> None: ...
@@ -210,6 +212,45 @@ def test_a_round_that_found_something_does_not_wait_for_who_finds_nothing() -> N
     loop.emitters = [scarce, empty]
     assert loop.run([]) == "evals"
     assert scarce.asked <= 32, "on in the second round, which would have been empty else"
+
+
+def test_once_the_map_is_drawn_all_of_a_round_but_the_first_build_on_what_is_near_the_best() -> None:
+    _, watcher = searched(41, frozenset({CELL}), None, workers=4)
+    rounds = [watcher.near[at : at + 4] for at in range(0, 40, 4)]
+    assert rounds == [[False] * 4] * 4 + [[False, True, True, True]] * 6
+
+
+def test_a_known_kernel_may_come_again_once_a_round_and_its_twin_may_not() -> None:
+    class Again(Empty):
+        text = FIRST.source
+
+        def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal:
+            self.asked += 1
+            return Proposal(Candidate("cpp", self.text), operator="aim", emitter="aim")
+
+    again, twin = Again(), Again()
+    twin.text = FIRST.source.replace(" ", "  ")
+    for emitter, reason in ((again, "evals"), (twin, "space exhausted")):
+        loop, _ = made(6, frozenset({CELL}), None, workers=4)
+        loop.emitters = [emitter]
+        assert loop.run([Proposal(FIRST, operator="sample", emitter="sample")]) == reason
+    assert again.asked <= 2 * 5
+
+
+def test_later_on_the_ranking_is_fitted_now_and_then() -> None:
+    loop, _ = made(9, frozenset({CELL}), None)
+    journey = loop.journey
+    assert journey.ranker() is None
+    fitted = []
+    for number in range(1, 260):
+        candidate = Candidate("cpp", f"int x = {number};", genome={"tile": str(number)})
+        journey.state.propose(number, Proposal(candidate, operator="sample", emitter="sample"))
+        journey.state.note(journey.measurer.trial(candidate, {}, None))
+        fitted.append(journey.ranker())
+    assert fitted[6] is None and fitted[7] is not None
+    assert len({id(one) for one in fitted[7:63]}) == 56, "each evaluation is learned at once"
+    assert len({id(one) for one in fitted[127:191]}) == 32, "of more than a hundred, two at a time"
+    assert len({id(one) for one in fitted[191:255]}) == 22
 
 
 def test_what_is_known_to_be_slow_is_refused_from_the_first_round_on_but_for_a_tenth_of_the_tickets() -> None:

@@ -95,3 +95,20 @@ def test_questions_count_whatever_came_back() -> None:
         state.ask("repair", [parent.id])
     state.propose(1, Proposal(child, operator="improve", emitter="improve"))
     assert [state.asked(name, parent.id) for name in ("repair", "improve", "aim")] == [2, 1, 0]
+
+
+def test_a_kernel_that_came_again_is_credited_with_its_own_trials() -> None:
+    state = State(None)
+    candidate = Candidate("cpp", "// one")
+    proposal = Proposal(candidate, operator="mutate", emitter="mutate")
+    state.propose(0, proposal)
+    first = _measured(candidate, 0.9, Kind.TRIAL, {"TILE": 8})
+    again = dataclasses.replace(_measured(candidate, 0.5, Kind.TRIAL, {"TILE": 16}), cell=(0, 0, 0))
+    for row in (first, again):
+        state.note(row)
+    outcome = state.outcome(proposal, 7, [again], 0.0, {})
+    assert (outcome.evaluation, outcome.cell) == (again, (0, 0, 0))
+    wrong = Evaluation(candidate.id, {"TILE": 2}, "task", "target", Status.WRONG)
+    state.note(wrong)
+    outcome = state.outcome(proposal, 8, [wrong], 0.0, {})
+    assert (outcome.evaluation, outcome.cell, outcome.valid) == (None, None, False)
