@@ -25,7 +25,9 @@ TEXTS = [
     for path in ROOT.rglob(pattern)
     if not {".venv", ".git", "build", "dist"} & set(path.relative_to(ROOT).parts) and path.is_file()
 ]
-HEAVY = {"torch", "triton", "optuna", "sqlalchemy", "alembic", "matplotlib", "litellm", "tree_sitter", "scipy", "sklearn"}
+HEAVY = {
+    "torch", "triton", "optuna", "sqlalchemy", "alembic", "matplotlib", "litellm", "tree_sitter", "scipy", "sklearn",
+}  # fmt: skip
 
 
 def name_of(path: Path) -> str:
