@@ -102,7 +102,7 @@ def prepare(
         _show_first(judge, setup, target, config, narrator)
         judge.start_compiling()
         _admit(judge, row, narrator)
-        # Kept for later: torch.compile leaves a core free.
+        # While torch.compile leaves a core free: the space is kept for later, and what fits the ranking is imported.
         Ground.of(setup, target, row.task.tolerance.precision)
         Ranker.fit([({"vector": "vector"}, 0.0)])
         if not target.ceilings:

@@ -44,9 +44,8 @@ class Ranker:
         table = columns.fit_transform([_told(decisions) for decisions, _ in rows])
         forest = ExtraTreesRegressor(_TREES, max_features=_SHARE, random_state=0)
         forest.fit(table, np.array([height for _, height in rows]))
-        return cls(
-            columns, [one.tree_ for one in forest.estimators_]
-        )  # asked directly, a tree answers ten times sooner
+        trees = [one.tree_ for one in forest.estimators_]  # asked directly, they answer ten times sooner
+        return cls(columns, trees)
 
     def scores(self, drafts: Sequence[Decisions]) -> npt.NDArray[np.float64]:
         """The optimistic log2 speed-up of each of one or more; shape (drafts,)."""

@@ -222,7 +222,9 @@ def test_with_scores_the_best_of_what_is_to_try_first_and_of_draws_comes_next() 
 
 
 def test_with_scores_few_points_come_in_their_order_and_all_of_them() -> None:
-    scores = lambda points: [p["A"] + p["B"] / 8 for p in points]  # noqa: E731
+    def scores(points: Sequence[Mapping[str, int]]) -> list[float]:
+        return [p["A"] + p["B"] / 8 for p in points]
+
     asked = drive(Tuner(SMALL, seed=1, trials=64, scores=scores), lambda p: 0.0)
     assert asked == sorted(SMALL.points(), key=lambda p: -(p["A"] + p["B"] / 8))
 
