@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from evoforge.core import Candidate, Evaluation, Kind, Status, Target, Task
+from evoforge.core import Candidate, Evaluation, Kind, Status, Target, Task, WorkloadTiming
 from evoforge.errors import UsageError
 from evoforge.evaluation.forking import WORKER_NAME
 from evoforge.evaluation.judge import Judge
@@ -89,6 +89,13 @@ def without_noise(attempt: Callable[[], Evaluation]) -> Evaluation:
         if found.status is not Status.TIMING_SUSPECT:
             break
     return found
+
+
+def processes_of(timing: WorkloadTiming) -> int:
+    """How many processes it was timed in, two blocks each: more than were asked for, on a busy machine."""
+    numbers = [block.process for block in timing.blocks]
+    assert numbers == [number for number in sorted(set(numbers)) for _ in range(2)]
+    return len(set(numbers))
 
 
 def test_a_correct_kernel_is_timed_on_every_workload(judge: Judge, kernel: Callable[[str], str]) -> None:
@@ -220,7 +227,7 @@ def test_baselines_are_chosen_and_a_confirmation_uses_fresh_processes(
     assert found.status is Status.CORRECT, found.reason
     assert found.kind is Kind.BENCH
     for timing in found.timings:
-        assert [block.process for block in timing.blocks] == [0, 0, 1, 1, 2, 2]
+        assert processes_of(timing) >= 3
         assert all(block.eager_ms and block.compiled_ms for block in timing.blocks)
     assert judge.confirm(candidate_of(kernel("wrong")), {}).status is Status.WRONG
     with pytest.raises(UsageError, match="best, eager or compiled"):
@@ -234,9 +241,8 @@ def test_a_bench_takes_turns_and_says_at_once_what_failed(judge: Judge, kernel: 
     assert set().union(*rounds[1:]) == {0, 2}
     for found in rounds[-1].values():
         assert found.kind is Kind.BENCH
-        if found.status is Status.TIMING_SUSPECT:
-            continue  # a busy machine
-        assert all([b.process for b in one.blocks] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4] for one in found.timings)
+        if found.status is not Status.TIMING_SUSPECT:  # a busy machine
+            assert all(processes_of(one) >= 5 for one in found.timings)
 
 
 def test_a_race_takes_turns_and_says_who_failed(judge: Judge, kernel: Callable[[str], str]) -> None:
