@@ -1,11 +1,12 @@
 """How many tasks get a correct kernel from the generator, by the judge's own verification?
 
-    python benchmarks/coverage.py [FILE …] [--kernels 3] [--set NAME=VALUE …] [-o ROWS]
+    python benchmarks/coverage.py [FILE …] [--kernels 3] [--every] [--set NAME=VALUE …] [-o ROWS]
 
 Without files: `benchmarks/coverage/level1` (single operators) and `level2` (fused sequences). Draws the first
 kernel of a campaign and random ones until one is correct, and writes a row per task, what the others were
 included; a rerun with the same `-o` goes on where it stopped. A task that cannot be lowered, or is not fit to be
-searched, gives its refusal.
+searched, gives its refusal. With `--every` all kernels are drawn, at drawn values of their parameters, and those that
+are not correct are printed with their genomes: a space should hold none.
 Nothing is timed. Exits 1 where fewer than 95% of level 1 or 90% of any other folder got a correct kernel.
 """
 
@@ -36,6 +37,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="*")
     parser.add_argument("--kernels", type=int, default=3, help="kernels drawn per task")
+    parser.add_argument("--every", action="store_true", help="do not stop at the first correct one")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("-o", "--rows", type=Path, help="JSONL; tasks that are in it are not run again")
     options = parser.parse_args()
@@ -49,7 +51,7 @@ def main() -> int:
         name = f"{path.parent.name}/{path.stem}"
         if name in rows:
             continue
-        rows[name] = {"task": name, **_row(path, target, overrides, options.kernels)}
+        rows[name] = {"task": name, **_row(path, target, overrides, options.kernels, options.every)}
         print(f"{name}: {_said(rows[name])}", flush=True)
         if options.rows:
             with options.rows.open("a") as out:
@@ -57,7 +59,7 @@ def main() -> int:
     return _report([rows[f"{path.parent.name}/{path.stem}"] for path in files])
 
 
-def _row(path: Path, target: Target, overrides: dict[str, Any], kernels: int) -> dict[str, Any]:
+def _row(path: Path, target: Target, overrides: dict[str, Any], kernels: int, every: bool) -> dict[str, Any]:
     began, statuses, correct = time.monotonic(), [], False
     try:
         task = load_task(str(path), overrides)
@@ -77,13 +79,16 @@ def _row(path: Path, target: Target, overrides: dict[str, Any], kernels: int) ->
             )  # fmt: skip
             rng = np.random.default_rng(0)
             for number in range(kernels):
-                source = space.render(space.sample(rng, Strategy()) if number else space.default())
-                found = judge.verify(Candidate("cpp", source), ParameterSpace.parse(source).defaults())
-                statuses.append(
-                    {"status": str(found.status), "reason": found.reason, "build_s": found.seconds.get("build")}
-                )
-                correct = found.status.correct
-                if correct:
+                genome = space.sample(rng, Strategy()) if number else space.default()
+                source = space.render(genome)
+                values = ParameterSpace.parse(source)
+                params = values.draw(rng) if every and number else values.defaults()
+                found = judge.verify(Candidate("cpp", source), params)
+                build_s = found.seconds.get("build")
+                one: dict[str, Any] = {"status": str(found.status), "reason": found.reason, "build_s": build_s}
+                statuses.append(one if found.status.correct else {**one, "genome": genome, "params": params})
+                correct = correct or found.status.correct
+                if correct and not every:
                     break
     except EvoforgeError as error:
         return {"refused": str(error)}
@@ -97,7 +102,11 @@ def _row(path: Path, target: Target, overrides: dict[str, Any], kernels: int) ->
 def _said(row: dict[str, Any]) -> str:
     if "refused" in row:
         return f"refused: {row['refused']}"
-    return ", ".join(f"{one['status']}{': ' + one['reason'] if one['reason'] else ''}" for one in row["kernels"])
+    said = []
+    for one in row["kernels"]:
+        text = f"{one['status']}{': ' + one['reason'] if one['reason'] else ''}"
+        said.append(f"\n    {text} {one['genome']} {one['params']}" if "genome" in one else text)
+    return f"{len(said)} kernels, {', '.join(sorted(set(said)))}" if len(said) > 3 else ", ".join(said)
 
 
 def _report(rows: list[dict[str, Any]]) -> int:

@@ -210,7 +210,11 @@ EVO_INLINE float min(vec v) {
     return detail::across(v, [](vec a, vec b) { return min(a, b); });
 }
 
-// ---- registers ----
+// ---- rounding and registers ----
+
+// x as a float, and not part of what comes of it: computed twice, it is the same twice.
+template <class T>
+EVO_INLINE T rounded(T x) { return detail::keep(x); }
 
 // Stays in its register: short of registers, compilers read what came from memory again for every use.
 EVO_INLINE vec held(vec v) { return detail::keep(v); }

@@ -10,7 +10,7 @@ from evoforge.lowering.cpp_layout import Layout, Loop
 from evoforge.lowering.cpp_names import Group
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.index import names as axes_of
-from evoforge.lowering.ir import Const, Expr, Load, Op, loads, nodes
+from evoforge.lowering.ir import Const, Expr, Load, Op, Where, loads, nodes
 from evoforge.lowering.lanes import INTS, computed
 from evoforge.lowering.nests import Pass
 from evoforge.lowering.simplify import dtype_of
@@ -120,9 +120,15 @@ class Body(Layout):
         return " + ".join(parts).replace("+ -", "- ")
 
     def let(self, node: Node, ctx: Context) -> None:
-        """A stage's value as a local variable."""
+        """A stage's value as a local variable.
+
+        Whose maximum is sought is rounded wherever it is computed: as fma(a, b, −max) it may stand above its maximum,
+        and far from it where a, b are large.
+        """
         ctx.node = node
         value = print_expr(node.body, ctx)
+        if isinstance(node.body, Op | Where) and value.dtype == "f32" and self.domain.ranked & set(node.outputs):
+            value = Value(f"evo::rounded({value.text})", value.vector, value.dtype)
         if value.vector and value.dtype in INTS and value.dtype != "i32":
             value = Value(f"evo::to_i32({value.text})", True, "i32")
         name = self.names.of(node)

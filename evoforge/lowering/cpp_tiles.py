@@ -231,7 +231,7 @@ class Tiles(Packing):
         for access in dict.fromkeys(accesses):
             if access.step(fast) == 1 and access.step(row):
                 step = in_brackets(p.names.text(dict(access.terms or ())[row]) or "1")
-                rows = f"evo::max(int64_t(TILE_ROWS), {_NEAR} / {step})"
+                rows = f"evo::max(int64_t(TILE_ROWS), int64_t({_NEAR}) / {step})"
                 where = f"{ctx.pointers[access.tensor]} + {ctx.offset(access)} + {rows} * {step}"
                 lines.append(f"evo::prefetch({where});")
         return lines

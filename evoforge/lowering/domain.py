@@ -16,6 +16,8 @@ from evoforge.lowering.ir import Affine, Expr, Load, Tensor
 
 __all__ = ["Access", "Domain", "Node", "Size", "aligned"]
 
+_RANKING = ("max", "min", "argmax", "argmin", "maxsum")
+
 
 @dataclass(frozen=True)
 class Size:
@@ -109,6 +111,11 @@ class Domain:
     def largest(self) -> int:
         """Elements of the largest input or output."""
         return max((t.numel for t in self.tensors.values() if t.kind != "tmp"), default=1)
+
+    @cached_property
+    def ranked(self) -> frozenset[str]:
+        """Tensors whose largest or smallest elements are sought."""
+        return frozenset(access.tensor for node in self.nodes if node.monoid in _RANKING for access in node.reads())
 
     def numel(self, names: Sequence[str]) -> Size:
         total = Size((), (1,) * self.workloads)

@@ -158,7 +158,9 @@ class _Nest:
     def launch(self) -> str:
         block = min(_WIDEST, 1 << max(self.widest - 1, 0).bit_length())
         programs = self.grid if self.nest.reduces else -(-self.widest // block)
-        return f"{self.name}[({programs},)]({', '.join([*self.used, f'BLOCK={block}'])})"
+        # fused into fma(a, b, -max), what was computed twice may stand above its own maximum
+        arguments = [*self.used, f"BLOCK={block}", "enable_fp_fusion=False"]
+        return f"{self.name}[({programs},)]({', '.join(arguments)})"
 
     def extent(self, axes: Sequence[str]) -> int:
         return math.prod(self.domain.extents[a].first for a in axes)

@@ -613,7 +613,9 @@ def test_the_next_block_of_rows_is_fetched_where_memory_holds_it_as_it_is() -> N
     short = blocked(
         space_of(capture_graph(Module(lambda a, b: a @ b).eval(), [rand(40, 8), rand(8, 48)])), "block", prefetch="next"
     )
-    assert "evo::max(int64_t(TILE_ROWS), 1024 / steps) * steps" in short, "a block of short rows comes too late"
+    assert "evo::max(int64_t(TILE_ROWS), int64_t(1024) / steps) * steps" in short, (
+        "a block of short rows comes too late"
+    )
     assert not fetched(lambda a, b: a @ b, "pack", 4096), "a block of rows fills the cache"
     for stream, fetches in (("plain", True), ("stream", False)):
         space = space_of(capture_graph(Module(lambda a, b: a @ b).eval(), [rand(400, 64), rand(64, 480)]))
@@ -973,6 +975,23 @@ def test_nan_and_infinities_come_out_where_torch_has_them(tmp_path: Path) -> Non
         want = model(rows)
         assert torch.equal(got.isnan(), want.isnan()), k.label
         torch.testing.assert_close(got, want, equal_nan=True)
+
+
+def test_what_is_computed_twice_is_rounded_the_same_twice(tmp_path: Path) -> None:
+    """Of weights whose maximum comes of another rounding than exp(x - max) does, the sum is not one, or not finite."""
+    model = Module(lambda x, w: torch.softmax(x * 0.17 + w, -1), rand(49))
+    graph = capture_graph(model, [rand(6, 49)])
+    genomes: list[dict[str, str]] = [{}, {"vector": "scalar"}, {"unroll": "many"}, {"rewrite:maxsum": "on"}]
+    kernels = []
+    for genome in genomes:
+        source = space_of(graph).render(genome)
+        kernels.append(Compiled("softmax", str(genome), source, ParameterSpace.parse(source).defaults(), graph))
+    library = build(kernels, tmp_path, "native", "-O3")
+    for k in kernels:
+        for rows in (rand(6, 49) * 1e18, rand(6, 49) + 1e6):
+            (got,) = call(library, k, model, [rows])
+            assert bool(((got >= 0) & (got <= 1)).all()), k.label
+            torch.testing.assert_close(got.sum(-1), torch.ones(len(got)), msg=k.label)
 
 
 def test_scalar_schedules_stay_scalar_and_streaming_ones_stream(tmp_path: Path) -> None:
