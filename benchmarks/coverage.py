@@ -2,7 +2,8 @@
 
     python benchmarks/coverage.py [FILE …] [--kernels 3] [--every] [--set NAME=VALUE …] [-o ROWS]
 
-Without files: `benchmarks/coverage/level1` (single operators) and `level2` (fused sequences). Draws the first
+Without files: those of `benchmarks/coverage`: `level1` (single operators), `level2` (fused sequences) and `ranks`
+(maxima and sorts of computed values). Draws the first
 kernel of a campaign and random ones until one is correct, and writes a row per task, what the others were
 included; a rerun with the same `-o` goes on where it stopped. A task that cannot be lowered, or is not fit to be
 searched, gives its refusal. With `--every` all kernels are drawn, at drawn values of their parameters, and those that
@@ -83,7 +84,7 @@ def _row(path: Path, target: Target, overrides: dict[str, Any], kernels: int, ev
                 source = space.render(genome)
                 values = ParameterSpace.parse(source)
                 params = values.draw(rng) if every and number else values.defaults()
-                found = judge.verify(Candidate("cpp", source), params)
+                found = judge.verify(Candidate("cpp", source), params, unseen=True)
                 build_s = found.seconds.get("build")
                 one: dict[str, Any] = {"status": str(found.status), "reason": found.reason, "build_s": build_s}
                 statuses.append(one if found.status.correct else {**one, "genome": genome, "params": params})

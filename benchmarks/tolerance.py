@@ -307,15 +307,16 @@ def judged(case: Case, precision: str, seeds: int) -> list[dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
     for seed in range(seeds):
         inputs = model.inputs(100 + seed, "given")
-        y64, d, error, _ = model.reference(inputs, seed)
-        reference = Reference(fill([_contiguous(spec, "f64")], y64), fill([_contiguous(spec, "f32")], d), tuple(error))
+        found = model.reference(inputs, seed)
+        y64, d = fill([_contiguous(spec, "f64")], found.y64), fill([_contiguous(spec, "f32")], found.d)
+        reference = Reference(y64, d, tuple(found.ref_error))
         wide = [tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs]
         for honest, variants in ((True, case.honest), (False, case.dishonest)):
             for name, variant in variants.items():
                 result = variant(*wide).to(TORCH_DTYPES[spec.dtype])
                 outputs = fill([spec], [result.contiguous()])
                 passed = check_outputs(outputs, reference, tolerance).passed
-                over = excess(result.double(), y64[0], d[0].double(), spec.dtype, tolerance)
+                over = excess(result.double(), found.y64[0], found.d[0].double(), spec.dtype, tolerance)
                 row = rows.setdefault(name, {
                     "case": case.name, "precision": precision, "variant": name, "honest": honest, "outside": 0.0,
                     "worst": 0.0, "passed": 0, "seeds": seeds,

@@ -111,13 +111,13 @@ def check_outputs(
     With tolᵢ = factor·dᵢ + 2⁻¹²⁶ (+ 1 ulp of yᵢ for 16-bit outputs), at least 99.9% of the elements
     (99.99% of 16-bit ones) must be within tolᵢ and all within max(tolᵢ, 16·error of the fp32
     reference). NaN and ±Inf must stand where the reference has them (`nonfinite="match"`) or nowhere
-    (``forbid``). Integers and bools are exact, but for indices that serve as well (`Reference.also`).
+    (``forbid``). Integers and bools are exact, but for indices that serve as well (`Reference.also`, `equal`).
     `earlier` are outputs to compare bits with on the way, which spares a pass.
     """
     pairs = _reference_arrays(outputs.specs, reference)
     values = [np.ascontiguousarray(array) for array in outputs.arrays()]
     before = [np.ascontiguousarray(array) for array in earlier.arrays()] if earlier else None
-    if not reference.also.specs:
+    if not (reference.also.specs or reference.equal):
         return _judge(outputs.specs, values, pairs, reference.ref_error, tolerance, before)
     found = _judge(outputs.specs, _settled(values, pairs, reference), pairs, reference.ref_error, tolerance, None)
     steady = not before or all(y.tobytes() == old.tobytes() for y, old in zip(values, before, strict=True))
@@ -128,23 +128,42 @@ def _settled(
     values: Sequence[npt.NDArray[Any]], pairs: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any] | None]],
     reference: Reference, places: Sequence[npt.NDArray[np.int64]] | None = None,
 ) -> list[npt.NDArray[Any]]:  # fmt: skip
-    """The outputs, with the reference's index wherever there is one that serves as well (`Reference.also`).
+    """The outputs, with the reference's index wherever there is one that serves as well (`Reference.also`, `equal`).
 
     `places` are the elements of each output that `values` and `pairs` hold; None: all, in order.
     """
-    also = reference.also.array(0)
+    also = reference.also.array(0) if reference.also.specs else np.zeros((0, 3), np.int64)
     settled = []
     for at, (y, (y64, d)) in enumerate(zip(values, pairs, strict=True)):
         wrong = np.flatnonzero(y != y64) if d is None else np.zeros(0, np.int64)
+        elements = wrong if places is None else places[at][wrong]
+        got, wanted = y.reshape(-1)[wrong], y64.reshape(-1)[wrong]
+        fine = np.zeros(wrong.size, bool)
         if 0 < wrong.size <= max(len(also), _SAMPLES):
-            elements = wrong if places is None else places[at][wrong]
             near = also[(also[:, 0] == at) & np.isin(also[:, 1], elements)]
             known = {(element, index) for _, element, index in near.tolist()}
-            fine = [pair in known for pair in zip(elements.tolist(), y.reshape(-1)[wrong].tolist(), strict=True)]
+            fine |= [pair in known for pair in zip(elements.tolist(), got.tolist(), strict=True)]
+        for (output, inner), rows in zip(reference.equal, reference.picked.arrays(), strict=True):
+            if output != at or not wrong.size:
+                continue
+            steps = reference.y64.specs[at].numel // len(rows)
+            row = elements // (steps * inner) * inner + elements % inner
+            inside = (got >= 0) & (got < rows.shape[1])
+            fine |= inside & (rows[row, np.where(inside, got, 0)] == rows[row, wanted])
+            if places is None:  # which of equal ones is free, but each only once
+                fine &= ~_repeated(y.reshape(-1, steps, inner))[row]
+        if fine.any():
             y = y.copy()
-            y.reshape(-1)[wrong[fine]] = y64.reshape(-1)[wrong[fine]]
+            y.reshape(-1)[wrong[fine]] = wanted[fine]
         settled.append(y)
     return settled
+
+
+def _repeated(indices: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether a row, of those along the second of three dimensions, names an index twice."""
+    ordered = np.sort(indices, axis=1)
+    twice: npt.NDArray[np.bool_] = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    return twice.reshape(-1)
 
 
 def _reference_arrays(
@@ -311,7 +330,7 @@ class Samples:
             values.append(_gathered(self._outputs.address(index), kind, self._offsets[index]))
             y64 = _gathered(reference.y64.address(index), "<f8" if spec.is_float else "<i8", places)
             pairs.append((y64, _gathered(reference.d.address(floats), "<f4", places) if spec.is_float else None))
-        if reference.also.specs:
+        if reference.also.specs or reference.equal:
             values = _settled(values, pairs, reference, self._places)
         found = _judge(specs, values, pairs, reference.ref_error, tolerance)
         if found.passed:

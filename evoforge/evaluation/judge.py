@@ -13,6 +13,7 @@ import secrets
 import statistics
 import threading
 from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -135,7 +136,7 @@ class Judge:
 
     @property
     def dropped_families(self) -> dict[str, tuple[str, ...]]:
-        """Per workload the input families drawn so far on which the task itself fails, if any."""
+        """Per workload the input families drawn so far that the task itself fails on or does not see, if any."""
         return {name: material.dropped for name, material in self._stand.materials.items() if material.dropped}
 
     @property
@@ -236,10 +237,14 @@ class Judge:
             with contextlib.suppress(EvoforgeError):  # the trial meets it again and books it
                 describe(self._stand, candidate, values, built)
 
-    def verify(self, candidate: Candidate, params: Params) -> Evaluation:
-        """Screen, build and verification only: UNMEASURED when it is right."""
+    def verify(self, candidate: Candidate, params: Params, *, unseen: bool = False) -> Evaluation:
+        """Screen, build and verification only: UNMEASURED when it is right.
+
+        Args:
+            unseen: on a set that no trial meets and on extremes, too, as a would-be elite is.
+        """
         trial = Trial(self._stand, candidate, params, Kind.TRIAL)
-        return trial.attempt(trial.prove) or trial.verdict(Status.UNMEASURED)
+        return trial.attempt(partial(trial.prove, unseen=unseen)) or trial.verdict(Status.UNMEASURED)
 
     def trial(
         self, candidate: Candidate, params: Params, *, blocks: int = 4, prune_below: float | None = None,

@@ -43,16 +43,22 @@ class Reference:
     bools. `d` has one contiguous f32 tensor per *floating* output, under the output's name: the
     dᵢ of docs/tolerance.md, sᵢ + u·|yᵢ| or more (u = 2⁻²⁴; 2⁻⁵³ for f64 outputs). `ref_error` has per output
     max |fp32 reference − y64| over the finite elements, 0 for integers. `also` lists indices that serve as
-    well as those in y64 (`worker_picks`): one tensor (output, element, index) of shape (k, 3), or none.
+    well as those in y64 (`worker_picks`): one tensor (output, element, index) of shape (k, 3), or none. `picked`
+    has the values (rows, n) that an output's indices chose among where any of equal ones serves; `equal` says of each
+    (output, elements of one step along the dimension that was chosen along). `depends`: rounding the inputs moves some
+    output, or there is none that it could move.
     """
 
     y64: SharedTensors
     d: SharedTensors
     ref_error: tuple[float, ...]
     also: SharedTensors = field(default_factory=lambda: SharedTensors([]))
+    picked: SharedTensors = field(default_factory=lambda: SharedTensors([]))
+    equal: tuple[tuple[int, int], ...] = ()
+    depends: bool = True
 
     def close(self) -> None:
-        for tensors in (self.y64, self.d, self.also):
+        for tensors in (self.y64, self.d, self.also, self.picked):
             tensors.close()
 
 
@@ -173,10 +179,16 @@ class ReferenceWorker(_Worker):
         what = f"running the fp64 reference of workload {workload}"
         with _lent([inputs]) as lent:
             answer, fds = self._process.call("reference", what, lent, workload=workload, weights=weights)
-        y64, d, also = (_shared(specs, fd) for specs, fd in zip(answer["specs"], fds, strict=True))
+        y64, d, also, picked = (_shared(specs, fd) for specs, fd in zip(answer["specs"], fds, strict=True))
         if [spec.shape[1:] for spec in also.specs] not in ([], [(3,)]):
             raise WorkerError(f"expected other indices of shape (k, 3) from a worker, got {also.specs}")
-        return Reference(y64, d, tuple(answer["ref_error"]), also)
+        equal = tuple((int(at), int(inner)) for at, inner in answer["equal"])
+        for (at, inner), spec in zip(equal, picked.specs, strict=True):
+            rows = spec.shape[0] if len(spec.shape) == 2 else 0
+            fits = rows > 0 < inner and 0 <= at < len(y64.specs) and rows % inner == 0
+            if not fits or y64.specs[at].dtype != "i64" or y64.specs[at].numel % rows:
+                raise WorkerError(f"expected rows that output {at} chose among from a worker, got {spec}")
+        return Reference(y64, d, tuple(answer["ref_error"]), also, picked, equal, bool(answer["depends"]))
 
     @_decoded
     def outputs(

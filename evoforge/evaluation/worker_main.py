@@ -157,15 +157,21 @@ class _Server:
         loaded = self._workload(workload, weights)
         shared = SharedTensors(loaded.signature.inputs, fds[0], writable=False)
         try:
-            y64, d, ref_error, also = loaded.reference(tensors_of(shared), self._task["seed"])
+            found = loaded.reference(tensors_of(shared), self._task["seed"])
         finally:
             shared.close()
         outputs = loaded.signature.outputs
         y_specs = [_contiguous(spec, "f64" if spec.is_float else "i64") for spec in outputs]
         d_specs = [_contiguous(spec, "f32") for spec in outputs if spec.is_float]
-        also_specs = [TensorSpec("also", tuple(also.shape), (3, 1), "i64")] if len(also) else []
-        answer, out = _given(fill(y_specs, y64), fill(d_specs, d), fill(also_specs, [also][: len(also_specs)]))
-        return {**answer, "ref_error": ref_error}, out
+        also_specs = [TensorSpec("also", tuple(found.also.shape), (3, 1), "i64")] if len(found.also) else []
+        picked = [(TensorSpec(f"picked{at}", tuple(rows.shape), (rows.shape[1], 1), "f64"), rows)
+                  for at, _, rows in found.equal]  # fmt: skip
+        answer, out = _given(
+            fill(y_specs, found.y64), fill(d_specs, found.d), fill(also_specs, [found.also][: len(also_specs)]),
+            fill([spec for spec, _ in picked], [rows for _, rows in picked]),
+        )  # fmt: skip
+        equal = [[at, inner] for at, inner, _ in found.equal]
+        return {**answer, "ref_error": found.ref_error, "equal": equal, "depends": found.depends}, out
 
     def _outputs(self, workload: str, precision: str, weights: int | None, fds: list[int]) -> Answer:
         loaded = self._workload(workload, weights)

@@ -10,6 +10,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,21 @@ from evoforge.evaluation.worker_tensors import (
     spec_of,
 )
 
-__all__ = ["WorkloadModel", "available_bytes"]
+__all__ = ["Answers", "WorkloadModel", "available_bytes"]
 
 _PERTURBATIONS = 3
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the outputs for one input set should be: the contents of `worker.Reference`."""
+
+    y64: list[torch.Tensor]
+    d: list[torch.Tensor]
+    ref_error: list[float]
+    also: torch.Tensor
+    equal: list[tuple[int, int, torch.Tensor]]
+    depends: bool
 
 
 class WorkloadModel:
@@ -136,10 +149,8 @@ class WorkloadModel:
             result.to(TORCH_DTYPES[spec.dtype]) for result, spec in zip(results, self.signature.outputs, strict=True)
         ]
 
-    def reference(
-        self, tensors: Sequence[torch.Tensor], seed: int
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[float], torch.Tensor]:
-        """(y64 per output, d per floating output, error of the fp32 reference per output, other indices)."""
+    def reference(self, tensors: Sequence[torch.Tensor], seed: int) -> Answers:
+        """What the outputs should be."""
         specs = self.signature.outputs
         self._stage(f"fp64 reference of workload {self._workload}")
         doubles = [tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor for tensor in tensors]
@@ -160,6 +171,7 @@ class WorkloadModel:
         floats = [at for at, spec in enumerate(specs) if spec.is_float]
         whole_numbers = not any(tensor.is_floating_point() for tensor in tensors)
         roots, own = ([torch.zeros(y64[at].shape, dtype=torch.float32) for at in floats] for _ in range(2))
+        depends = len(floats) < len(specs) or whole_numbers
         for _ in range(_PERTURBATIONS):
             for double, tensor in zip(doubles, tensors, strict=True):
                 if tensor.is_floating_point():
@@ -172,6 +184,7 @@ class WorkloadModel:
             ):
                 other = self._double(model, doubles)
             picks.add_change(again)
+            depends = depends or not all(torch.equal(other[at], y64[at]) for at in floats)
             for root, at in zip(roots, floats, strict=True):
                 add_change(root, other[at], y64[at])
             if u == 2.0**-24:
@@ -187,7 +200,7 @@ class WorkloadModel:
             max_error(result, y) if spec.is_float else 0.0 for result, y, spec in zip(single, y64, specs, strict=True)
         ]
         also = picks.alternatives(runs=_PERTURBATIONS, factor=self._factor, u=u)
-        return y64, roots, errors, also
+        return Answers(y64, roots, errors, also, picks.equal(), depends)
 
     def _add_own_error(
         self, roots: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]

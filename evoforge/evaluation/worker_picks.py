@@ -1,7 +1,8 @@
-"""Where an index could as well be another one: what arg-reductions chose among. Child only."""
+"""Where an index could as well be another one: what was chosen among. Child only."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -13,23 +14,54 @@ __all__ = ["Picks"]
 
 _MOST = 1 << 20
 """Pairs for one output; where more would serve, the index says nothing and stays exact."""
+_LONGEST = 1 << 28  # comparisons that finding them may take
+
+_FIRST = ("argmax", "argmin", "max", "min")
+_ANY = ("topk", "sort", "argsort", "kthvalue", "median", "nanmedian")
+"""Whose index is that of the first of equal values, and where torch does not say which of them it is."""
+_DIM_AT = {"topk": 2, "kthvalue": 2}  # among the arguments; else 1
 
 
 @dataclass
 class _Pick:
+    """`chosen` has `k` indices into `dim` for every row of `values`: 1 of an extreme, more of a sort."""
+
     chosen: torch.Tensor
     values: torch.Tensor
     dim: int | None
+    loose: bool  # any of equal values serves
+    given: bool = False  # of an input as it came
     change2: torch.Tensor | None = None  # sum of squared changes of `values`
+
+    @property
+    def inner(self) -> int:
+        """Elements of one step along `dim`."""
+        if self.dim is None or not self.values.dim():
+            return 1
+        return math.prod(self.values.shape[self.dim % self.values.dim() + 1 :])
+
+    def rows(self, tensor: torch.Tensor) -> torch.Tensor:
+        """(rows, n) of a tensor like `values`."""
+        if self.dim is None or not tensor.dim():
+            return tensor.reshape(1, -1)
+        return tensor.movedim(self.dim, -1).reshape(-1, tensor.shape[self.dim])
+
+    def places(self) -> torch.Tensor:
+        """(rows, k): the element of `chosen` that has the j-th index of a row."""
+        count = self.chosen.numel()
+        inner = self.inner
+        outer = self.values.numel() // max(self.rows(self.values).shape[1] * inner, 1)
+        return torch.arange(count).reshape(outer, -1, inner).movedim(1, 2).reshape(outer * inner, -1)
 
 
 class Picks(TorchFunctionMode):  # type: ignore[misc]
-    """While active, notes every argmax, argmin, max and min over a dimension, with what it was taken of.
+    """While active, notes what took an index along a dimension: argmax, argmin, max, min, topk, sort, argsort, kthvalue
+    and median, with what it was taken of.
 
-    An index of the greatest of *computed* floating values is right if the value there is within the tolerance of
-    the greatest one (docs/tolerance.md): in single precision two values that lie close can
-    change places. Of values that are inputs as they came the index is exact, as it is among equal
-    values, of which the first counts.
+    An index among *computed* floating values is right if the value there is within the tolerance of
+    the one that double precision chooses (docs/tolerance.md): in single precision two values that lie close can
+    change places. Of values that are inputs as they came the index is exact. Of equal values the first
+    counts for extremes and stable sorts; of what else sorts, torch names any.
     """
 
     def __init__(self) -> None:
@@ -47,22 +79,34 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         named = dict(kwargs or {})
         result = function(*args, **named)
         name = getattr(function, "__name__", "")
-        if name in ("argmax", "argmin", "max", "min"):
+        if name in _FIRST + _ANY:
             chosen = result if name.startswith("arg") else getattr(result, "indices", None)
             values = args[0] if args else named.get("input")
-            dim = args[1] if len(args) > 1 else named.get("dim")
+            at = _DIM_AT.get(name, 1)
+            dim = args[at] if len(args) > at else named.get("dim", None if name in _FIRST else -1)
+            loose = name in _ANY and not named.get("stable")
             if isinstance(chosen, torch.Tensor) and isinstance(values, torch.Tensor) and isinstance(dim, int | None):
-                self._made += [_Pick(chosen, values, dim)] if values.is_floating_point() else []
+                self._made += [_Pick(chosen, values, dim, loose)] if loose or values.is_floating_point() else []
         return result
 
     def settle(self, outputs: Sequence[torch.Tensor], inputs: Set[int]) -> None:
-        """Forgets what is no output, or was taken of storages at these addresses: forward's inputs."""
+        """Forgets what is no output, or an exact index into storages at these addresses: forward's inputs."""
         for place, pick in enumerate(self._made):
+            pick.given = pick.values.untyped_storage().data_ptr() in inputs
             for at, output in enumerate(outputs):
                 same = pick.chosen.data_ptr() == output.data_ptr() and pick.chosen.numel() == output.numel()
-                if same and pick.chosen.is_contiguous() and pick.values.untyped_storage().data_ptr() not in inputs:
+                if same and pick.chosen.is_contiguous() and (pick.loose or not pick.given):
+                    pick.values = pick.values.clone() if pick.given else pick.values  # inputs are perturbed in place
                     self._outputs[place] = (at, pick)
         self._made.clear()
+
+    def equal(self) -> list[tuple[int, int, torch.Tensor]]:
+        """(output, elements of one step along the dimension, values in rows) where any of equal values serves."""
+        return [
+            (at, pick.inner, pick.rows(pick.values.double()).contiguous())
+            for at, pick in self._outputs.values()
+            if pick.loose and pick.values.numel()
+        ]
 
     def add_change(self, other: Picks) -> None:
         """Takes note of what the same picks were made of in a perturbed run."""
@@ -81,7 +125,7 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         """
         rows = []
         for at, pick in self._outputs.values():
-            if pick.change2 is not None:
+            if pick.change2 is not None and not pick.given and pick.values.is_floating_point():
                 found = _close(pick, pick.change2, runs, factor, u)
                 rows += [torch.nn.functional.pad(found, (1, 0), value=at)] if len(found) <= _MOST else []
         return torch.cat(rows) if rows else torch.zeros((0, 3), dtype=torch.int64)
@@ -89,11 +133,12 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
 
 def _close(pick: _Pick, change2: torch.Tensor, runs: int, factor: float, u: float) -> torch.Tensor:
     """(element, index) of the values within the tolerance of the chosen one, but not equal to it."""
-    values, change2 = (
-        one.reshape(1, -1) if pick.dim is None else one.movedim(pick.dim, -1).reshape(-1, one.shape[pick.dim])
-        for one in (pick.values.double(), change2)
-    )
-    chosen = pick.chosen.reshape(-1, 1)
-    best, change = values.gather(1, chosen), (change2.gather(1, chosen) / runs).sqrt_()
-    tolerance = factor * (change + u * best.abs()) + 2.0**-126
-    return torch.nonzero(((values - best).abs() <= tolerance) & (values != best))
+    values, change2, places = pick.rows(pick.values.double()), pick.rows(change2), pick.places()
+    found = []
+    for at in places.T if values.numel() * places.shape[1] <= _LONGEST else places.T[:0]:
+        chosen = pick.chosen.reshape(-1)[at].unsqueeze(1)
+        best, change = values.gather(1, chosen), (change2.gather(1, chosen) / runs).sqrt_()
+        tolerance = factor * (change + u * best.abs()) + 2.0**-126
+        row, index = torch.nonzero(((values - best).abs() <= tolerance) & (values != best)).unbind(1)
+        found.append(torch.stack((at[row], index), 1))
+    return torch.cat(found) if found else torch.zeros((0, 2), dtype=torch.int64)

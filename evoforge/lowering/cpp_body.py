@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from evoforge.lowering.cpp_expr import CTYPES, Context, Value, print_expr
 from evoforge.lowering.cpp_layout import Layout, Loop
@@ -24,7 +25,7 @@ _ACCUMULATORS = {
 FIELDS = {"argmax": ("value", "at"), "argmin": ("value", "at"), "welford": ("mean", "m2"), "maxsum": ("m", "sum()")}
 """Monoid → where an accumulator keeps its outputs; others have one, `value`."""
 _ADDING = ("sum", "welford", "maxsum")
-_LONG = 4096
+_LONG = 256
 
 
 class Body(Layout):
@@ -122,12 +123,13 @@ class Body(Layout):
     def let(self, node: Node, ctx: Context) -> None:
         """A stage's value as a local variable.
 
-        Whose maximum is sought is rounded wherever it is computed: as fma(a, b, −max) it may stand above its maximum,
-        and far from it where a, b are large.
+        As fma(a, b, −max) a product may stand above its own maximum, and far from it where a, b are large; and what two
+        sums have in common cancels as torch's does only where they are rounded first.
         """
         ctx.node = node
-        value = print_expr(node.body, ctx)
-        if isinstance(node.body, Op | Where) and value.dtype == "f32" and self.domain.ranked & set(node.outputs):
+        ranked = bool(self.domain.ranked & set(node.outputs))
+        value = print_expr(node.body, replace(ctx, reciprocals={}) if ranked else ctx)
+        if isinstance(node.body, Op | Where) and value.dtype == "f32" and self.domain.rounded & set(node.outputs):
             value = Value(f"evo::rounded({value.text})", value.vector, value.dtype)
         if value.vector and value.dtype in INTS and value.dtype != "i32":
             value = Value(f"evo::to_i32({value.text})", True, "i32")

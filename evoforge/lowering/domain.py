@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from evoforge.lowering.ir import Affine, Expr, Load, Tensor
+from evoforge.lowering.ir import Affine, Expr, Load, Op, Tensor, nodes
 
 __all__ = ["Access", "Domain", "Node", "Size", "aligned"]
 
 _RANKING = ("max", "min", "argmax", "argmin", "maxsum")
+_SUMS = ("add", "sub")
 
 
 @dataclass(frozen=True)
@@ -114,8 +115,30 @@ class Domain:
 
     @cached_property
     def ranked(self) -> frozenset[str]:
-        """Tensors whose largest or smallest elements are sought."""
-        return frozenset(access.tensor for node in self.nodes if node.monoid in _RANKING for access in node.reads())
+        """Tensors whose largest or smallest elements are sought, and what they are computed from element by element."""
+        found: set[str] = set()
+        waiting = [access.tensor for node in self.nodes if node.monoid in _RANKING for access in node.reads()]
+        while waiting:
+            producer = self.producer(waiting.pop())
+            if producer is not None and producer.monoid is None and not found & set(producer.outputs):
+                found |= {out for out in producer.outputs if out}
+                waiting += [access.tensor for access in producer.reads()]
+        return frozenset(found)
+
+    @cached_property
+    def rounded(self) -> frozenset[str]:
+        """Tensors that must be rounded alike wherever they are computed: the ranked ones, and sums and differences
+        that are added or subtracted again."""
+        found = set(self.ranked)
+        for node in self.nodes:
+            for one in nodes(node.body):
+                if isinstance(one, Op) and one.name in _SUMS:
+                    found |= {arg.tensor for arg in one.args if isinstance(arg, Load) and self._is_sum(arg.tensor)}
+        return frozenset(found)
+
+    def _is_sum(self, tensor: str) -> bool:
+        producer = self.producer(tensor)
+        return producer is not None and isinstance(producer.body, Op) and producer.body.name in _SUMS
 
     def numel(self, names: Sequence[str]) -> Size:
         total = Size((), (1,) * self.workloads)

@@ -18,7 +18,7 @@ TASK = """\
 import torch
 MODE = "relu"
 WORKLOADS = [{"name": "relu"}, {"name": "ratio", "MODE": "ratio"}, {"name": "whole", "MODE": "whole"},
-             {"name": "place", "MODE": "place"}]
+             {"name": "place", "MODE": "place"}, {"name": "centred", "MODE": "centred"}]
 
 
 def Model(x):
@@ -26,6 +26,8 @@ def Model(x):
         return x * ((x * x) * (x * x)) / ((x * x) * (x * x))
     if MODE == "place":
         return x.argmax(-1)
+    if MODE == "centred":
+        return (x + 0.3) - (x + 0.3).mean(-1, keepdim=True)
     return torch.relu(x) if MODE == "relu" else x + 1
 
 
@@ -76,6 +78,14 @@ def test_extremes_that_the_task_itself_cannot_bear_are_dropped(worker: Reference
     assert material.dropped == ("large", "tiny", "zeros") and [known.family for known in sets] == [
         "offset", "outliers", "infinite",
     ]  # fmt: skip
+    material.close()
+
+
+def test_extremes_that_move_no_output_are_dropped(worker: ReferenceWorker) -> None:
+    """Beside 0.3 nothing is left of tiny inputs: what remains is how exact a mean of equal numbers happens to be."""
+    material = material_of(worker, "centred")
+    families = [known.family for known in draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))]
+    assert "tiny" in material.dropped and "zeros" in families and "offset" in families
     material.close()
 
 

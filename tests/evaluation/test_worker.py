@@ -16,8 +16,9 @@ import numpy.typing as npt
 import psutil
 import pytest
 
-from evoforge.core import Task, TensorSpec
+from evoforge.core import Task, TensorSpec, Tolerance
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError, UsageError, WorkerError
+from evoforge.evaluation.check import Samples, check_outputs
 from evoforge.evaluation.priority import can_prioritise, prioritise
 from evoforge.evaluation.sandbox import LAYERS, reached_layers
 from evoforge.evaluation.targets import find_compiler
@@ -473,6 +474,52 @@ def get_inputs():
         reference = worker.reference("default", inputs)
         found = {tuple(row) for array in reference.also.arrays() for row in array.tolist()}
         assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("taken", "served", "wrong"),
+    [
+        ("x.topk(4).indices", [[2, 0, 4, 1], [0, 2, 3, 4]], [[0, 0, 1, 3], [0, 1, 2, 3], [0, 2, 1, 5], [0, 2, 1, -1]]),
+        ("torch.topk(x * scale, 2, 1, False)[1]", [[4, 1], [3, 4]], [[4, 4], [4, 0]]),
+        ("torch.sort(x.t().contiguous(), dim=0)[1]", [[4, 1, 3, 2, 0]], [[4, 4, 3, 2, 0], [4, 1, 2, 3, 0]]),
+        ("x.expand(2, 5).contiguous().unsqueeze(2).argsort(1, True)", [[2, 0, 4, 1, 3, 0, 2, 1, 3, 4]],
+         [[2, 0, 4, 1, 3, 0, 0, 1, 3, 4]]),
+        ("x.kthvalue(2, -1, True)[1]", [[1], [4]], [[0]]),
+        ("(x * scale).median(-1)[1]", [[1], [3], [4]], [[2]]),
+        ("x.sort(stable=True)[1]", [[1, 3, 4, 0, 2]], [[3, 1, 4, 0, 2]]),
+        ("x.argmax(-1)", [[0]], [[2]]),
+    ],
+)  # fmt: skip
+def test_which_of_equal_values_is_named_is_free_where_torch_does_not_say(
+    tmp_path: Path, taken: str, served: list[list[int]], wrong: list[list[int]]
+) -> None:
+    (tmp_path / "ties.py").write_text(
+        f"""\
+import torch
+
+
+def Model(x, scale):
+    return {taken}
+
+
+def get_inputs():
+    return [torch.rand(1, 5), torch.ones(1)]
+"""
+    )
+    with ReferenceWorker(load_task(str(tmp_path / "ties.py")), seed=1) as worker:
+        inputs = worker.inputs("default", 1)
+        inputs.array(0)[...] = [5, 1, 5, 1, 1]
+        inputs.array(1)[...] = 1
+        reference, outputs = worker.reference("default", inputs), worker.outputs("default", inputs)
+        array = outputs.array(0)
+        assert check_outputs(outputs, reference, Tolerance()).passed
+        for right, indices in ((True, served), (False, wrong)):
+            for one in indices:
+                array[...] = np.reshape(one, array.shape)
+                assert check_outputs(outputs, reference, Tolerance()).passed == right, one
+        sample = Samples(outputs, np.random.default_rng(0))
+        array[...] = np.reshape(served[-1], array.shape)
+        assert sample.check(reference, Tolerance()).passed
 
 
 def test_what_a_task_puts_on_a_gpu_stays_here(tmp_path: Path) -> None:

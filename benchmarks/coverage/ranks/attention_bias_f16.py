@@ -1,0 +1,22 @@
+"""Attention with a learned bias, all in float16."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.b = nn.Parameter(torch.randn(3, 37, 37).half())
+
+    def forward(self, q, k, v):
+        s = q @ k.transpose(-2, -1) * 0.177 + self.b
+        return torch.softmax(s, -1) @ v
+
+
+def get_inputs():
+    return [torch.randn(4, 3, 37, 32).half() for _ in range(3)]
+
+
+def get_init_inputs():
+    return []
