@@ -1,6 +1,6 @@
 """How many tasks get a correct kernel from the generator, by the judge's own verification?
 
-    python benchmarks/coverage.py [FILE …] [--kernels 3] [--every] [--set NAME=VALUE …] [-o ROWS]
+    python benchmarks/coverage.py [FILE …] [--kernels 3] [--every] [--seed 0] [--set NAME=VALUE …] [-o ROWS]
 
 Without files: those of `benchmarks/coverage`: `level1` (single operators), `level2` (fused sequences) and `ranks`
 (maxima and sorts of computed values). Draws the first
@@ -39,6 +39,7 @@ def main() -> int:
     parser.add_argument("files", type=Path, nargs="*")
     parser.add_argument("--kernels", type=int, default=3, help="kernels drawn per task")
     parser.add_argument("--every", action="store_true", help="do not stop at the first correct one")
+    parser.add_argument("--seed", type=int, default=0, help="of inputs and draws")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("-o", "--rows", type=Path, help="JSONL; tasks that are in it are not run again")
     options = parser.parse_args()
@@ -52,7 +53,7 @@ def main() -> int:
         name = f"{path.parent.name}/{path.stem}"
         if name in rows:
             continue
-        rows[name] = {"task": name, **_row(path, target, overrides, options.kernels, options.every)}
+        rows[name] = {"task": name, **_row(path, target, overrides, options)}
         print(f"{name}: {_said(rows[name])}", flush=True)
         if options.rows:
             with options.rows.open("a") as out:
@@ -60,11 +61,11 @@ def main() -> int:
     return _report([rows[f"{path.parent.name}/{path.stem}"] for path in files])
 
 
-def _row(path: Path, target: Target, overrides: dict[str, Any], kernels: int, every: bool) -> dict[str, Any]:
+def _row(path: Path, target: Target, overrides: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     began, statuses, correct = time.monotonic(), [], False
     try:
         task = load_task(str(path), overrides)
-        with Judge(task, target, seed=0) as judge:
+        with Judge(task, target, seed=options.seed) as judge:
             judge.open()
             setup = analyse(judge, task, target)
             if setup.uncovered:
@@ -78,18 +79,18 @@ def _row(path: Path, target: Target, overrides: dict[str, Any], kernels: int, ev
                 vector_bytes=target.vector_bytes, threads=target.threads,
                 matrix_parts=target.matrix_parts(task.tolerance.precision),
             )  # fmt: skip
-            rng = np.random.default_rng(0)
-            for number in range(kernels):
+            rng = np.random.default_rng(options.seed)
+            for number in range(options.kernels):
                 genome = space.sample(rng, Strategy()) if number else space.default()
                 source = space.render(genome)
                 values = ParameterSpace.parse(source)
-                params = values.draw(rng) if every and number else values.defaults()
+                params = values.draw(rng) if options.every and number else values.defaults()
                 found = judge.verify(Candidate("cpp", source), params, unseen=True)
                 build_s = found.seconds.get("build")
                 one: dict[str, Any] = {"status": str(found.status), "reason": found.reason, "build_s": build_s}
                 statuses.append(one if found.status.correct else {**one, "genome": genome, "params": params})
                 correct = correct or found.status.correct
-                if correct and not every:
+                if correct and not options.every:
                     break
     except EvoforgeError as error:
         return {"refused": str(error)}
