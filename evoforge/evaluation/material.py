@@ -268,7 +268,7 @@ def _bearable(
     """A set of the family, or None (and `dropped`) where the task itself fails on it, or does not see it.
 
     Where no input's rounding moves an output (a bias beside tiny inputs, normalised), what is left are differences that
-    are zero by luck of the reference's own order.
+    are zero by luck of the reference's own order; where a sort's order among equal values decides, it is torch's own.
     """
     try:
         known = draw_known(worker, material.name, rng, family)
@@ -277,7 +277,7 @@ def _bearable(
     except EvoforgeError:  # the reference raises on such data, which is an answer
         known = None
     if known is not None:
-        seen = known.reference.depends and (family == "infinite" or known.finite)
+        seen = known.reference.tells and (family == "infinite" or known.finite)
         if seen and _accepts_itself(worker, material.name, known, tolerance):
             return known
         known.close()

@@ -171,7 +171,7 @@ class _Server:
             fill([spec for spec, _ in picked], [rows for _, rows in picked]),
         )  # fmt: skip
         equal = [[at, inner] for at, inner, _ in found.equal]
-        return {**answer, "ref_error": found.ref_error, "equal": equal, "depends": found.depends}, out
+        return {**answer, "ref_error": found.ref_error, "equal": equal, "tells": found.tells}, out
 
     def _outputs(self, workload: str, precision: str, weights: int | None, fds: list[int]) -> Answer:
         loaded = self._workload(workload, weights)

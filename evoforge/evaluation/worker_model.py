@@ -49,7 +49,7 @@ class Answers:
     ref_error: list[float]
     also: torch.Tensor
     equal: list[tuple[int, int, torch.Tensor]]
-    depends: bool
+    tells: bool
 
 
 class WorkloadModel:
@@ -159,12 +159,13 @@ class WorkloadModel:
         places = {tensor.untyped_storage().data_ptr() for tensor in doubles}
         # Every maximum inside forward() would be kept; only those of indices matter.
         indices = any(not spec.is_float for spec in specs)
-        picks = Picks()
-        with picks if indices else contextlib.nullcontext():
+        picks = Picks(extremes=indices)
+        with picks:
             y64 = [
                 y.clone() if y.untyped_storage().data_ptr() in places else y.contiguous()
                 for y in self._double(model, doubles)
             ]
+        clear = not picks.ambiguous
         picks.settle(y64, places)
         u = 2.0**-53 if any(spec.dtype == "f64" for spec in specs) else 2.0**-24
         rng = np.random.default_rng(seed)
@@ -200,7 +201,7 @@ class WorkloadModel:
             max_error(result, y) if spec.is_float else 0.0 for result, y, spec in zip(single, y64, specs, strict=True)
         ]
         also = picks.alternatives(runs=_PERTURBATIONS, factor=self._factor, u=u)
-        return Answers(y64, roots, errors, also, picks.equal(), depends)
+        return Answers(y64, roots, errors, also, picks.equal(), depends and clear)
 
     def _add_own_error(
         self, roots: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]

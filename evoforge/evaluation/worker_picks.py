@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 __all__ = ["Picks"]
 
@@ -30,6 +31,7 @@ class _Pick:
     values: torch.Tensor
     dim: int | None
     loose: bool  # any of equal values serves
+    used: bool = False  # by what computes on
     given: bool = False  # of an input as it came
     change2: torch.Tensor | None = None  # sum of squared changes of `values`
 
@@ -62,10 +64,14 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
     the one that double precision chooses (docs/tolerance.md): in single precision two values that lie close can
     change places. Of values that are inputs as they came the index is exact. Of equal values the first
     counts for extremes and stable sorts; of what else sorts, torch names any.
+
+    Args:
+        extremes: argmax, argmin, max and min are noted, too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, extremes: bool = True) -> None:
         super().__init__()
+        self._names = _FIRST + _ANY if extremes else _ANY
         self._made: list[_Pick] = []
         self._outputs: dict[int, tuple[int, _Pick]] = {}  # place among the picks → (output, pick)
 
@@ -77,9 +83,12 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         named = dict(kwargs or {})
+        given = {id(leaf) for leaf in pytree.tree_leaves((args, named))} if self._made else set()
+        for pick in self._made:
+            pick.used = pick.used or id(pick.chosen) in given
         result = function(*args, **named)
         name = getattr(function, "__name__", "")
-        if name in _FIRST + _ANY:
+        if name in self._names:
             chosen = result if name.startswith("arg") else getattr(result, "indices", None)
             values = args[0] if args else named.get("input")
             at = _DIM_AT.get(name, 1)
@@ -88,6 +97,11 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
             if isinstance(chosen, torch.Tensor) and isinstance(values, torch.Tensor) and isinstance(dim, int | None):
                 self._made += [_Pick(chosen, values, dim, loose)] if loose or values.is_floating_point() else []
         return result
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether something was computed from an index of one of equal values where torch names any. Before `settle`."""
+        return any(pick.loose and pick.used and _tied(pick) for pick in self._made)
 
     def settle(self, outputs: Sequence[torch.Tensor], inputs: Set[int]) -> None:
         """Forgets what is no output, or an exact index into storages at these addresses: forward's inputs."""
@@ -129,6 +143,17 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
                 found = _close(pick, pick.change2, runs, factor, u)
                 rows += [torch.nn.functional.pad(found, (1, 0), value=at)] if len(found) <= _MOST else []
         return torch.cat(rows) if rows else torch.zeros((0, 3), dtype=torch.int64)
+
+
+def _tied(pick: _Pick) -> bool:
+    """Whether a chosen value stands in its row more than once."""
+    if not pick.values.numel():
+        return False
+    values = pick.rows(pick.values.double())
+    chosen = values.gather(1, pick.chosen.reshape(-1)[pick.places()])
+    ordered = values.sort(-1).values.contiguous()
+    first, last = (torch.searchsorted(ordered, chosen.contiguous(), right=right) for right in (False, True))
+    return bool((last - first > 1).any())
 
 
 def _close(pick: _Pick, change2: torch.Tensor, runs: int, factor: float, u: float) -> torch.Tensor:

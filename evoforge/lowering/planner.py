@@ -242,29 +242,32 @@ class _Planner:
         for access in node.reads():
             producer = self.domain.producer(access.tensor)
             if producer is not None:
-                self._need(nest, one, access, producer, rows, has_reduce, after)
+                places = [other for other in node.reads() if other.tensor == access.tensor]
+                stands = all(aligned(other, producer) for other in places)
+                self._need(nest, one, access.tensor, producer, rows, has_reduce, after, stands)
 
     def _need(
         self,
         nest: Nest,
         one: Pass,
-        access: Access,
+        tensor: str,
         producer: Node,
         rows: tuple[str, ...],
         has_reduce: bool,
         after: bool,
+        stands: bool,
     ) -> None:
-        tensor, here = access.tensor, len(self.nests) - 1
+        """`stands`: it is read where it is written, and nowhere else."""
+        here = len(self.nests) - 1
         if producer.kind == "scan":
             self._read(one, tensor, "memory")
             return
         if producer.kind == "reduce":
-            local = self.reduced_in.get(producer.name) == here and aligned(access, producer)
+            local = self.reduced_in.get(producer.name) == here and stands
             self._read(one, tensor, "local" if local else "memory")
             if not local:
                 self._materialise(producer, tensor)
             return
-        stands = aligned(access, producer)
         known = any(producer in earlier.heads or producer in earlier.row_maps for earlier in nest.passes)
         if stands and self._row_level(producer, rows, has_reduce):
             if not known:

@@ -111,6 +111,7 @@ def adam(w: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> 
 
 CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "add_rms_norm": (Module(add_rms_norm, rand(37)), [rand(5, 37), rand(6, 37)[1:]]),
+    "ranks": (Module(lambda x: x.argsort(-1).argsort(-1)), [rand(5, 12)]),
     "softmax": (nn.Softmax(-1), [rand(3, 130)]),
     "softmax_even": (nn.Softmax(-1), [rand(6, 256)]),
     "softmax_dim_1": (nn.Softmax(1), [rand(3, 6, 37)]),
