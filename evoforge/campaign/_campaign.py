@@ -182,8 +182,7 @@ class Campaign:
         for text in self._notices:
             self._keep(setup := setup.with_notice(text), reachable=cells)
         for workload, families in (judge.dropped_families if judge else {}).items():
-            families_text = ", ".join(families)
-            text = f"{workload}: not judged on inputs that the task itself fails on or does not see ({families_text})"
+            text = f"{workload}: not judged on inputs on which the task itself fails ({', '.join(families)})"
             narrator.tell("notice", text=text)
             self._keep(setup := setup.with_notice(text), reachable=cells)
         busy_s = judge.busy_seconds if judge else None

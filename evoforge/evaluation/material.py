@@ -66,8 +66,7 @@ class Material:
     own data; other families are verified only. Where there is room the answers of all the ring are
     known. `spare` are further output buffers, so that a brief batch can write every answer to a place of
     its own. `copies` are its sets again and again, in memory of their own, as many as a cold ring needs.
-    `dropped` names families on which the reference is not finite, does not accept itself, or gives what does not depend
-    on them.
+    `dropped` names families on which the reference is not finite or does not accept itself.
     `extremes` are drawn when first wanted (`draw_extremes`). `eager_s` is what one eager call takes.
     `scattered_bytes_per_s` is how fast one thread (False), or all (True), write outputs to places of their own
     (`know_scatter`).
@@ -265,7 +264,7 @@ def _set_bytes(material: Material) -> int:
 def _bearable(
     worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator, family: str
 ) -> Known | None:
-    """A set of the family, or None (and `dropped`) where the task itself fails on it, or does not see it.
+    """A set of the family, or None where it says nothing of a kernel, or the task itself fails on it (and `dropped`).
 
     Where no input's rounding moves an output (a bias beside tiny inputs, normalised), what is left are differences that
     are zero by luck of the reference's own order; where a sort's order among equal values decides, it is torch's own.
@@ -277,8 +276,10 @@ def _bearable(
     except EvoforgeError:  # the reference raises on such data, which is an answer
         known = None
     if known is not None:
-        seen = known.reference.tells and (family == "infinite" or known.finite)
-        if seen and _accepts_itself(worker, material.name, known, tolerance):
+        if not known.reference.tells:
+            known.close()
+            return None
+        if (family == "infinite" or known.finite) and _accepts_itself(worker, material.name, known, tolerance):
             return known
         known.close()
     material.dropped += (family,)

@@ -100,7 +100,7 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
 
     @property
     def ambiguous(self) -> bool:
-        """Whether something was computed from an index of one of equal values where torch names any. Before `settle`."""
+        """Whether an index of one of equal values was computed with where torch names any; asked before `settle`."""
         return any(pick.loose and pick.used and _tied(pick) for pick in self._made)
 
     def settle(self, outputs: Sequence[torch.Tensor], inputs: Set[int]) -> None:

@@ -45,7 +45,7 @@ def print_chunks(printer: SweepPrinter) -> None:
         parts[node.name] = printer.names.fresh(f"{printer.names.of(node)}_parts")
         lanes = printer.accumulator(node, vector)
         kinds[node.name] = lanes.replace("evo::vec", "float").replace("evo::ivec", "int64_t")  # across them
-        printer.kernel.piece(parts[node.name], kinds[node.name], each, "what every chunk gives")
+        printer.kernel.piece(parts[node.name], kinds[node.name], each, "of every chunk")
     printer.pragma(len(rows) + 1)
     with printer.loops([*rows, f"for (int64_t chunk = 0; chunk < {loop.size}; chunk += {name})"]):
         outer = printer.context(printer.rows, False, one)

@@ -58,7 +58,7 @@ def _chunked(printer: SweepPrinter, lane: Loop, rows: list[str], columns: list[s
         kind = printer.accumulator(node, printer.vector)
         parts[node.name] = printer.names.fresh(f"{printer.names.of(node)}_parts")
         each = f"{sizes} * {count_of} * {panels_of}{' * UNROLL' if many else ''}".removeprefix("1 * ")
-        printer.kernel.piece(parts[node.name], kind, each, "what every chunk gives")
+        printer.kernel.piece(parts[node.name], kind, each, "of every chunk")
     times = " * UNROLL + u" if many else ""
     number = f"({flat}{count} + {{chunk}})" if flat else "({chunk})"
     where = f"({number} * {panels} + {lane.var} / {width}){times}"
