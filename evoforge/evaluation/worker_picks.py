@@ -31,6 +31,8 @@ class _Pick:
     values: torch.Tensor
     dim: int | None
     loose: bool  # any of equal values serves
+    tied: bool  # and there are some among those chosen
+    versions: tuple[int, int]  # of both tensors: what is changed in place afterwards says nothing any more
     used: bool = False  # by what computes on
     given: bool = False  # of an input as it came
     change2: torch.Tensor | None = None  # sum of squared changes of `values`
@@ -94,14 +96,20 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
             at = _DIM_AT.get(name, 1)
             dim = args[at] if len(args) > at else named.get("dim", None if name in _FIRST else -1)
             loose = name in _ANY and not named.get("stable")
-            if isinstance(chosen, torch.Tensor) and isinstance(values, torch.Tensor) and isinstance(dim, int | None):
-                self._made += [_Pick(chosen, values, dim, loose)] if loose or values.is_floating_point() else []
+            if not (
+                isinstance(chosen, torch.Tensor) and isinstance(values, torch.Tensor) and isinstance(dim, int | None)
+            ):
+                return result
+            if loose or values.is_floating_point():
+                pick = _Pick(chosen, values, dim, loose, False, (chosen._version, values._version))
+                pick.tied = loose and _tied(pick)
+                self._made.append(pick)
         return result
 
     @property
     def ambiguous(self) -> bool:
         """Whether an index of one of equal values was computed with where torch names any; asked before `settle`."""
-        return any(pick.loose and pick.used and _tied(pick) for pick in self._made)
+        return any(pick.tied and pick.used for pick in self._made)
 
     def settle(self, outputs: Sequence[torch.Tensor], inputs: Set[int]) -> None:
         """Forgets what is no output, or an exact index into storages at these addresses: forward's inputs."""
@@ -109,7 +117,8 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
             pick.given = pick.values.untyped_storage().data_ptr() in inputs
             for at, output in enumerate(outputs):
                 same = pick.chosen.data_ptr() == output.data_ptr() and pick.chosen.numel() == output.numel()
-                if same and pick.chosen.is_contiguous() and (pick.loose or not pick.given):
+                kept = pick.versions == (pick.chosen._version, pick.values._version)
+                if same and kept and pick.chosen.is_contiguous() and (pick.loose or not pick.given):
                     pick.values = pick.values.clone() if pick.given else pick.values  # inputs are perturbed in place
                     self._outputs[place] = (at, pick)
         self._made.clear()

@@ -488,6 +488,7 @@ def get_inputs():
         ("(x * scale).median(-1)[1]", [[1], [3], [4]], [[2]]),
         ("x.sort(stable=True)[1]", [[1, 3, 4, 0, 2]], [[3, 1, 4, 0, 2]]),
         ("x.argmax(-1)", [[0]], [[2]]),
+        ("x.topk(2).indices.add_(3)", [[3, 5]], [[5, 3], [4, 5]]),  # no longer places in x
     ],
 )  # fmt: skip
 def test_which_of_equal_values_is_named_is_free_where_torch_does_not_say(

@@ -940,6 +940,16 @@ def test_long_sums_of_scalars_are_accurate(tmp_path: Path) -> None:
         check(k, model, inputs, call(library, k, model, inputs))
 
 
+def test_equal_scalars_are_added_accurately(tmp_path: Path) -> None:
+    """Every addition of the same number may round the same way."""
+    model, rows = Module(lambda x: x.sum(-1)), torch.full((2, 1024), 0.1)
+    graph = capture_graph(model, [rows])
+    source = space_of(graph).render({"vector": "scalar"})
+    k = Compiled("equal", "", source, ParameterSpace.parse(source).defaults(), graph)
+    (got,) = call(build([k], tmp_path, "native"), k, model, [rows])
+    torch.testing.assert_close(got, rows.double().sum(-1).float(), rtol=2.0**-23, atol=0.0)
+
+
 def test_tiny_results_are_flushed_while_a_kernel_runs_and_no_longer(tmp_path: Path) -> None:
     """Only where there is an exponential is there a choice: other results rarely come near."""
     model, rows = nn.Softmax(-1), torch.zeros(64, 640)

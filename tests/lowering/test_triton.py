@@ -104,6 +104,13 @@ def test_kernels_compute_what_the_module_computes(tmp_path: Path) -> None:
             torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}")
 
 
+def test_products_are_not_fused_with_what_takes_their_maximum_away() -> None:
+    """The interpreter fuses nothing, a GPU's compiler does unless it is told."""
+    text = printed(capture_graph(Module(lambda x: (x * 0.17).softmax(-1)), [rand(3, 5)]), {})
+    launches = [line for line in text.splitlines() if "BLOCK=" in line]
+    assert launches and all("enable_fp_fusion=False" in line for line in launches)
+
+
 def test_what_has_no_triton_form_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedError, match="scan"):
         printed(capture_graph(Module(lambda x: x.cumsum(1)), [rand(3, 5)]), {})
