@@ -25,6 +25,7 @@ from evoforge.core import Tolerance
 from evoforge.evaluation.check import check_outputs
 from evoforge.evaluation.tasks import tolerance_of
 from evoforge.evaluation.worker import Reference
+from evoforge.evaluation.worker_answers import answers_of
 from evoforge.evaluation.worker_main import _contiguous
 from evoforge.evaluation.worker_model import WorkloadModel
 from evoforge.evaluation.worker_tensors import TORCH_DTYPES, fill
@@ -307,7 +308,7 @@ def judged(case: Case, precision: str, seeds: int) -> list[dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
     for seed in range(seeds):
         inputs = model.inputs(100 + seed, "given")
-        found = model.reference(inputs, seed)
+        found = answers_of(model, inputs, seed)
         y64, d = fill([_contiguous(spec, "f64")], found.y64), fill([_contiguous(spec, "f32")], found.d)
         reference = Reference(y64, d, tuple(found.ref_error))
         wide = [tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs]

@@ -182,7 +182,10 @@ class Campaign:
         for text in self._notices:
             self._keep(setup := setup.with_notice(text), reachable=cells)
         for workload, families in (judge.dropped_families if judge else {}).items():
-            text = f"{workload}: not judged on inputs on which the task itself fails ({', '.join(families)})"
+            text = (
+                f"{workload}: not judged on inputs on which the task itself fails, "
+                f"or only rounding or the order of equal values decides ({', '.join(families)})"
+            )
             narrator.tell("notice", text=text)
             self._keep(setup := setup.with_notice(text), reachable=cells)
         busy_s = judge.busy_seconds if judge else None

@@ -29,7 +29,11 @@ from evoforge.paths import cache_dir
 __all__ = ["Admission", "Control", "admit"]
 
 _ELSEWHERE = "outputs for other inputs"
-_CONTROLS = 4  # their version: verdicts are kept by it
+_CONTROLS = 5  # their version: verdicts are kept by it
+_NOBODYS_ORDER = (
+    "an output rests on which of equal values torch happens to name first, which it leaves open; "
+    "sort with stable=True, or take topk with sorted=True of values that are never equal"
+)
 _Accepts = Callable[[SharedTensors, Reference, Tolerance], tuple[bool, str]]
 
 
@@ -125,6 +129,9 @@ def _workload_controls(
         inputs = keep(worker.inputs(workload, seed))
         reference = worker.reference(workload, inputs)
         keep(reference)
+        if reference.moot == "order":
+            yield Control(workload, "all outputs", "the reference itself", True, False, _NOBODYS_ORDER)
+            return
         right = keep(worker.outputs(workload, inputs))
         if not _repeats(right, keep(worker.outputs(workload, inputs))):
             # Its randomness would look like sensitivity, and the tolerance would swallow everything.

@@ -138,11 +138,7 @@ def _settled(
         wrong = np.flatnonzero(y != y64) if d is None else np.zeros(0, np.int64)
         elements = wrong if places is None else places[at][wrong]
         got, wanted = y.reshape(-1)[wrong], y64.reshape(-1)[wrong]
-        fine = np.zeros(wrong.size, bool)
-        if 0 < wrong.size <= max(len(also), _SAMPLES):
-            near = also[(also[:, 0] == at) & np.isin(also[:, 1], elements)]
-            known = {(element, index) for _, element, index in near.tolist()}
-            fine |= [pair in known for pair in zip(elements.tolist(), got.tolist(), strict=True)]
+        fine, twice = np.zeros(wrong.size, bool), np.zeros(wrong.size, bool)
         for (output, inner), rows in zip(reference.equal, reference.picked.arrays(), strict=True):
             if output != at or not wrong.size:
                 continue
@@ -150,8 +146,14 @@ def _settled(
             row = elements // (steps * inner) * inner + elements % inner
             inside = (got >= 0) & (got < rows.shape[1])
             fine |= inside & (rows[row, np.where(inside, got, 0)] == rows[row, wanted])
-            if places is None:  # which of equal ones is free, but each only once
-                fine &= ~_repeated(y.reshape(-1, steps, inner))[row]
+            if places is None:
+                twice |= _repeated(y.reshape(-1, steps, inner))[row]
+        left = np.flatnonzero(~fine)
+        if 0 < left.size <= max(len(also), _SAMPLES):
+            near = also[(also[:, 0] == at) & np.isin(also[:, 1], elements[left])]
+            known = {(element, index) for _, element, index in near.tolist()}
+            fine[left] = [pair in known for pair in zip(elements[left].tolist(), got[left].tolist(), strict=True)]
+        fine &= ~twice  # which of them is free, but each only once
         if fine.any():
             y = y.copy()
             y.reshape(-1)[wrong[fine]] = wanted[fine]

@@ -30,6 +30,7 @@ _POOL_BYTES = 1 << 30
 _RING_BYTES = 768 << 20
 _SPARE_BYTES = 32 << 20
 _SEEDS = 1 << 31
+_DRAWS = 4
 _TIES = "integers"  # of 17 values
 
 
@@ -66,7 +67,7 @@ class Material:
     own data; other families are verified only. Where there is room the answers of all the ring are
     known. `spare` are further output buffers, so that a brief batch can write every answer to a place of
     its own. `copies` are its sets again and again, in memory of their own, as many as a cold ring needs.
-    `dropped` names families on which the reference is not finite or does not accept itself.
+    `dropped` names families on which the reference is not finite, is moot or does not accept itself.
     `extremes` are drawn when first wanted (`draw_extremes`). `eager_s` is what one eager call takes.
     `scattered_bytes_per_s` is how fast one thread (False), or all (True), write outputs to places of their own
     (`know_scatter`).
@@ -145,9 +146,15 @@ def make_material(
 
 
 def draw_known(worker: ReferenceWorker, name: str, rng: np.random.Generator, family: str = "given") -> Known:
-    """A fresh input set under a secret seed, with its reference."""
-    inputs = worker.inputs(name, _seed(rng), family)
-    return Known(inputs, worker.reference(name, inputs), family)
+    """A fresh input set under a secret seed, with its reference; another one where it happens to be moot."""
+    for left in reversed(range(_DRAWS if family == "given" else 1)):
+        inputs = worker.inputs(name, _seed(rng), family)
+        known = Known(inputs, worker.reference(name, inputs), family)
+        if left and known.reference.moot:
+            known.close()
+            continue
+        break
+    return known
 
 
 def draw_unseen(worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator) -> Known:
@@ -178,7 +185,11 @@ def know_ring(worker: ReferenceWorker, material: Material) -> None:
     if material.answers or len(material.ring) * _set_bytes(material) > _RING_BYTES:
         return
     for index, filler in enumerate(material.fillers, 2):
-        material.answers[index] = worker.reference(material.name, filler)
+        answer = worker.reference(material.name, filler)
+        if answer.moot:
+            answer.close()
+        else:
+            material.answers[index] = answer
 
 
 def _under_other_weights(
@@ -196,7 +207,7 @@ def _under_other_weights(
         constants.close()
         return None
     known = Known(inputs, reference, "given", constants)
-    if known.finite and _accepts_itself(worker, material.name, known, tolerance, weights):
+    if known.finite and not reference.moot and _accepts_itself(worker, material.name, known, tolerance, weights):
         return known
     known.close()
     return None
@@ -264,10 +275,10 @@ def _set_bytes(material: Material) -> int:
 def _bearable(
     worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator, family: str
 ) -> Known | None:
-    """A set of the family, or None where it says nothing of a kernel, or the task itself fails on it (and `dropped`).
+    """A set of the family, or None where the task itself fails on it or its answer is moot (then it is `dropped`).
 
-    Where no input's rounding moves an output (a bias beside tiny inputs, normalised), what is left are differences that
-    are zero by luck of the reference's own order; where a sort's order among equal values decides, it is torch's own.
+    Where tiny inputs stand beside a bias and the mean is taken away, what is left are differences that are zero by luck
+    of the reference's own order of addition; where equal values' order in a sort decides, it is torch's own.
     """
     try:
         known = draw_known(worker, material.name, rng, family)
@@ -276,10 +287,8 @@ def _bearable(
     except EvoforgeError:  # the reference raises on such data, which is an answer
         known = None
     if known is not None:
-        if not known.reference.tells:
-            known.close()
-            return None
-        if (family == "infinite" or known.finite) and _accepts_itself(worker, material.name, known, tolerance):
+        borne = (family == "infinite" or known.finite) and not known.reference.moot
+        if borne and _accepts_itself(worker, material.name, known, tolerance):
             return known
         known.close()
     material.dropped += (family,)

@@ -45,8 +45,9 @@ class Reference:
     max |fp32 reference − y64| over the finite elements, 0 for integers. `also` lists indices that serve as
     well as those in y64 (`worker_picks`): one tensor (output, element, index) of shape (k, 3), or none. `picked`
     has the values (rows, n) that an output's indices chose among where any of equal ones serves; `equal` says of each
-    (output, elements of one step along the dimension that was chosen along). `tells`: rounding the inputs moves some
-    output, or there is none that it could move, and no output rests on which of equal values torch happens to name.
+    (output, elements of one step along the dimension chosen along); of several indices each may come only once.
+    `moot` says on what nobody defines an output rests here: "order", which of equal values a sort happens to name,
+    "rounding", the order in which terms are added; else it is empty.
     """
 
     y64: SharedTensors
@@ -55,7 +56,7 @@ class Reference:
     also: SharedTensors = field(default_factory=lambda: SharedTensors([]))
     picked: SharedTensors = field(default_factory=lambda: SharedTensors([]))
     equal: tuple[tuple[int, int], ...] = ()
-    tells: bool = True
+    moot: str = ""
 
     def close(self) -> None:
         for tensors in (self.y64, self.d, self.also, self.picked):
@@ -188,7 +189,7 @@ class ReferenceWorker(_Worker):
             fits = rows > 0 < inner and 0 <= at < len(y64.specs) and rows % inner == 0
             if not fits or y64.specs[at].dtype != "i64" or y64.specs[at].numel % rows:
                 raise WorkerError(f"expected rows that output {at} chose among from a worker, got {spec}")
-        return Reference(y64, d, tuple(answer["ref_error"]), also, picked, equal, bool(answer["tells"]))
+        return Reference(y64, d, tuple(answer["ref_error"]), also, picked, equal, str(answer["moot"]))
 
     @_decoded
     def outputs(

@@ -29,6 +29,7 @@ from evoforge.evaluation import wire
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.targets import pinned_cpus
 from evoforge.evaluation.tasks import tolerance_of
+from evoforge.evaluation.worker_answers import answers_of
 from evoforge.evaluation.worker_model import WorkloadModel, available_bytes
 from evoforge.evaluation.worker_precision import allow_precision
 from evoforge.evaluation.worker_tensors import fill, tensors_of
@@ -157,7 +158,7 @@ class _Server:
         loaded = self._workload(workload, weights)
         shared = SharedTensors(loaded.signature.inputs, fds[0], writable=False)
         try:
-            found = loaded.reference(tensors_of(shared), self._task["seed"])
+            found = answers_of(loaded, tensors_of(shared), self._task["seed"])
         finally:
             shared.close()
         outputs = loaded.signature.outputs
@@ -171,7 +172,7 @@ class _Server:
             fill([spec for spec, _ in picked], [rows for _, rows in picked]),
         )  # fmt: skip
         equal = [[at, inner] for at, inner, _ in found.equal]
-        return {**answer, "ref_error": found.ref_error, "equal": equal, "tells": found.tells}, out
+        return {**answer, "ref_error": found.ref_error, "equal": equal, "moot": found.moot}, out
 
     def _outputs(self, workload: str, precision: str, weights: int | None, fds: list[int]) -> Answer:
         loaded = self._workload(workload, weights)

@@ -1,4 +1,4 @@
-"""One workload of a task, executed: module, weights, inputs, outputs, fp64 reference. Child only."""
+"""One workload of a task, executed: module, weights, inputs, outputs, in any precision. Child only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,35 +21,10 @@ from torch.utils import _pytree as pytree
 from evoforge.core import Signature
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
 from evoforge.evaluation.tasks import apply_overrides, tolerance_of
-from evoforge.evaluation.worker_picks import Picks
-from evoforge.evaluation.worker_precision import MadeOfIntegers, MatrixOperands, NamedAs, moved, rounded
-from evoforge.evaluation.worker_tensors import (
-    TORCH_DTYPES,
-    OnCpu,
-    add_change,
-    drawn,
-    finish_scale,
-    max_error,
-    perturb,
-    plain,
-    spec_of,
-)
+from evoforge.evaluation.worker_precision import NamedAs
+from evoforge.evaluation.worker_tensors import TORCH_DTYPES, OnCpu, drawn, plain, spec_of
 
-__all__ = ["Answers", "WorkloadModel", "available_bytes"]
-
-_PERTURBATIONS = 3
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What the outputs for one input set should be: the contents of `worker.Reference`."""
-
-    y64: list[torch.Tensor]
-    d: list[torch.Tensor]
-    ref_error: list[float]
-    also: torch.Tensor
-    equal: list[tuple[int, int, torch.Tensor]]
-    tells: bool
+__all__ = ["WorkloadModel", "available_bytes"]
 
 
 class WorkloadModel:
@@ -76,7 +51,7 @@ class WorkloadModel:
         self._path, self._root, self._workload, self._seed, self._stage = path, root, workload, seed, stage
         self._file = f"{path}[{workload}]"
         tolerance = tolerance_of(source, path)
-        self._tf32, self._factor = tolerance.precision == "tf32", tolerance.factor
+        self.precision, self.factor = tolerance.precision, tolerance.factor
         text = apply_overrides(source, overrides)
         # A file name of its own: torch.compile keys what it learns about shapes by it.
         linecache.cache[self._file] = (len(text), None, text.splitlines(keepends=True), self._file)
@@ -141,81 +116,13 @@ class WorkloadModel:
     def outputs(self, tensors: Sequence[torch.Tensor], precision: str) -> list[torch.Tensor]:
         """The outputs in fp32 (f64 tasks: as they are) or with everything in bfloat16."""
         if precision == "bf16":
-            results = self._run_as(torch.bfloat16, tensors)
+            results = self.run_as(torch.bfloat16, tensors)
         else:
             wide = any(tensor.dtype == torch.float64 for tensor in tensors)
-            results = self._run_as(torch.float64 if wide else torch.float32, tensors)
+            results = self.run_as(torch.float64 if wide else torch.float32, tensors)
         return [
             result.to(TORCH_DTYPES[spec.dtype]) for result, spec in zip(results, self.signature.outputs, strict=True)
         ]
-
-    def reference(self, tensors: Sequence[torch.Tensor], seed: int) -> Answers:
-        """What the outputs should be."""
-        specs = self.signature.outputs
-        self._stage(f"fp64 reference of workload {self._workload}")
-        doubles = [tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor for tensor in tensors]
-        model = self._converted(torch.float64)
-        # What is returned as it came must not move with the inputs.
-        places = {tensor.untyped_storage().data_ptr() for tensor in doubles}
-        # Every maximum inside forward() would be kept; only those of indices matter.
-        indices = any(not spec.is_float for spec in specs)
-        picks = Picks(extremes=indices)
-        with picks:
-            y64 = [
-                y.clone() if y.untyped_storage().data_ptr() in places else y.contiguous()
-                for y in self._double(model, doubles)
-            ]
-        clear = not picks.ambiguous
-        picks.settle(y64, places)
-        u = 2.0**-53 if any(spec.dtype == "f64" for spec in specs) else 2.0**-24
-        rng = np.random.default_rng(seed)
-        floats = [at for at, spec in enumerate(specs) if spec.is_float]
-        whole_numbers = not any(tensor.is_floating_point() for tensor in tensors)
-        roots, own = ([torch.zeros(y64[at].shape, dtype=torch.float32) for at in floats] for _ in range(2))
-        depends = len(floats) < len(specs) or whole_numbers
-        for _ in range(_PERTURBATIONS):
-            for double, tensor in zip(doubles, tensors, strict=True):
-                if tensor.is_floating_point():
-                    perturb(double, tensor, u, rng)
-            again = Picks()
-            with (
-                MatrixOperands(moved(rng)) if self._tf32 else contextlib.nullcontext(),
-                MadeOfIntegers(u, rng) if whole_numbers else contextlib.nullcontext(),
-                again if indices else contextlib.nullcontext(),
-            ):
-                other = self._double(model, doubles)
-            picks.add_change(again)
-            depends = depends or not all(torch.equal(other[at], y64[at]) for at in floats)
-            for root, at in zip(roots, floats, strict=True):
-                add_change(root, other[at], y64[at])
-            if u == 2.0**-24:
-                self._add_own_error(own, doubles, self._double(model, doubles) if self._tf32 else other)
-            del other
-        if u == 2.0**-24:
-            self._add_own_error(own, tensors, y64)
-        for root, error, at in zip(roots, own, floats, strict=True):
-            finish_scale(root, error, y64[at], _PERTURBATIONS, u)
-        with MatrixOperands(rounded) if self._tf32 else contextlib.nullcontext():
-            single = self.outputs(tensors, "fp32")
-        errors = [
-            max_error(result, y) if spec.is_float else 0.0 for result, y, spec in zip(single, y64, specs, strict=True)
-        ]
-        also = picks.alternatives(runs=_PERTURBATIONS, factor=self._factor, u=u)
-        return Answers(y64, roots, errors, also, picks.equal(), depends and clear)
-
-    def _add_own_error(
-        self, roots: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]
-    ) -> None:
-        """Adds what single precision errs on `inputs`: an operator can be worse than its inputs' rounding.
-
-        What forward() itself makes 16-bit has rounded already, and that is allowed for elsewhere.
-        """
-        single, waiting = self._run_as(torch.float32, inputs), iter(roots)
-        for spec, got, y in zip(self.signature.outputs, single, exact, strict=True):
-            if spec.is_float:
-                root = next(waiting)
-                if got.dtype == torch.float32:
-                    add_change(root, got.contiguous(), y.contiguous())
 
     @contextlib.contextmanager
     def blamed(self, what: str) -> Iterator[None]:
@@ -356,7 +263,8 @@ class WorkloadModel:
         if needed > available_bytes():
             raise self._too_large(f"at least {needed / 2**30:.1f} GiB with its double-precision reference")
 
-    def _converted(self, dtype: torch.dtype) -> torch.nn.Module:
+    def converted(self, dtype: torch.dtype) -> torch.nn.Module:
+        """A copy of the model in `dtype`."""
         with self.blamed("a copy of the model"):
             made: dict[int, Any] = {}
             copied = copy.deepcopy(self.model, made)
@@ -366,10 +274,11 @@ class WorkloadModel:
                         vars(module)[name] = _rebound(value, made)
             return copied.to(dtype)
 
-    def _run_as(self, dtype: torch.dtype, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def run_as(self, dtype: torch.dtype, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """What forward() returns with everything that is floating in `dtype`."""
         cast = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors]
         same = all(tensor.dtype == dtype for tensor in self.constants() if tensor.is_floating_point())
-        model = self.model if same else self._converted(dtype)
+        model = self.model if same else self.converted(dtype)
         with self.blamed(f"forward() in {str(dtype).removeprefix('torch.')}"), self._named_as(dtype):
             return self._flat_outputs(model(*self.arguments(cast)))
 
@@ -379,24 +288,31 @@ class WorkloadModel:
         short = {TORCH_DTYPES[spec.dtype] for spec in specs if spec.dtype in ("f16", "bf16")}
         return NamedAs({torch.float32, *short}, dtype)
 
-    def _double(self, model: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def run_in_double(
+        self, model: torch.nn.Module, tensors: Sequence[torch.Tensor], within: AbstractContextManager[Any] | None = None
+    ) -> list[torch.Tensor]:
+        """What forward() of the converted model returns for float64 inputs: f64, whole numbers and bools as they are.
+
+        `within` is active while forward() runs, and no longer.
+        """
         # Tensors made inside forward() follow the default type, or one they name: float32 would spoil the reference.
         torch.set_default_dtype(torch.float64)
         try:
-            with self.blamed("forward() in double precision (judging needs it)"), self._named_as(torch.float64):
-                results = self._flat_outputs(model(*self.arguments(tensors)))
+            with (
+                self.blamed("forward() in double precision (judging needs it)"),
+                self._named_as(torch.float64),
+                within or contextlib.nullcontext(),
+            ):
+                result = model(*self.arguments(tensors))
         finally:
             torch.set_default_dtype(torch.float32)
-        specs = self.signature.outputs
-        if [tuple(result.shape) for result in results] != [spec.shape for spec in specs]:
+        results, specs = self._flat_outputs(result), self.signature.outputs
+        if [tuple(one.shape) for one in results] != [spec.shape for spec in specs]:
             raise self._refused(
                 "expected forward() to return the same shapes in double precision, got others; "
                 "shapes that depend on values are not covered"
             )
-        return [
-            result.to(torch.float64 if spec.is_float else torch.int64)
-            for result, spec in zip(results, specs, strict=True)
-        ]
+        return [one.double() if spec.is_float else one for one, spec in zip(results, specs, strict=True)]
 
 
 class _FunctionModel(torch.nn.Module):  # type: ignore[misc]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-__all__ = ["Picks"]
+__all__ = ["OtherOrder", "Picks"]
 
 _MOST = 1 << 20
 """Pairs for one output; where more would serve, the index says nothing and stays exact."""
@@ -21,20 +21,29 @@ _FIRST = ("argmax", "argmin", "max", "min")
 _ANY = ("topk", "sort", "argsort", "kthvalue", "median", "nanmedian")
 """Whose index is that of the first of equal values, and where torch does not say which of them it is."""
 _DIM_AT = {"topk": 2, "kthvalue": 2}  # among the arguments; else 1
+_SORTED_AT = 4
+_ASKS = frozenset(("__get__", "__len__", "dim", "ndimension", "numel", "nelement", "size", "stride", "is_contiguous"))
+"""What looks at a tensor and not at its elements."""
+_SAME = frozenset(("clone", "contiguous", "detach", "int", "long", "reshape", "to", "type", "view"))
+"""What gives the same whole numbers in the same order, where as many of them come out, contiguous."""
 
 
 @dataclass
 class _Pick:
-    """`chosen` has `k` indices into `dim` for every row of `values`: 1 of an extreme, more of a sort."""
+    """`chosen` has `k` indices into `dim` for every row of `values`: 1 of an extreme, more of a sort.
+
+    `loose`: any of equal values serves; `tied`: and there are some among those chosen, or their order is nobody's.
+    """
 
     chosen: torch.Tensor
     values: torch.Tensor
     dim: int | None
-    loose: bool  # any of equal values serves
-    tied: bool  # and there are some among those chosen
-    versions: tuple[int, int]  # of both tensors: what is changed in place afterwards says nothing any more
+    loose: bool
+    tied: bool = False
+    version: int = 0  # of `values`: what is changed in place afterwards says nothing any more
+    held: list[tuple[torch.Tensor, int]] = field(default_factory=list)  # what has the same indices, with versions
     used: bool = False  # by what computes on
-    given: bool = False  # of an input as it came
+    given: bool = False  # of an input or a weight as it came
     change2: torch.Tensor | None = None  # sum of squared changes of `values`
 
     @property
@@ -44,11 +53,22 @@ class _Pick:
             return 1
         return math.prod(self.values.shape[self.dim % self.values.dim() + 1 :])
 
+    @property
+    def steps(self) -> int:
+        """Indices for each row."""
+        return int(self.chosen.numel() // max(self.rows(self.values).shape[0], 1))
+
     def rows(self, tensor: torch.Tensor) -> torch.Tensor:
         """(rows, n) of a tensor like `values`."""
         if self.dim is None or not tensor.dim():
             return tensor.reshape(1, -1)
         return tensor.movedim(self.dim, -1).reshape(-1, tensor.shape[self.dim])
+
+    def heights(self) -> torch.Tensor:
+        """(rows, n): the values, or where whole numbers may be too large for a float64 their ranks."""
+        if self.values.is_floating_point():
+            return self.rows(self.values.double())
+        return self.rows(torch.unique(self.values, return_inverse=True)[1].double())
 
     def places(self) -> torch.Tensor:
         """(rows, k): the element of `chosen` that has the j-th index of a row."""
@@ -56,6 +76,14 @@ class _Pick:
         inner = self.inner
         outer = self.values.numel() // max(self.rows(self.values).shape[1] * inner, 1)
         return torch.arange(count).reshape(outer, -1, inner).movedim(1, 2).reshape(outer * inner, -1)
+
+    def kept(self, output: torch.Tensor) -> bool:
+        """Whether an output has these indices, in their order, as they were chosen."""
+        return self.values._version == self.version and any(
+            output.data_ptr() == one.data_ptr() and output.numel() == one.numel() and output.dtype == one.dtype
+            and output.is_contiguous() and one.is_contiguous() and one._version == version
+            for one, version in self.held
+        )  # fmt: skip
 
 
 class Picks(TorchFunctionMode):  # type: ignore[misc]
@@ -75,7 +103,7 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         super().__init__()
         self._names = _FIRST + _ANY if extremes else _ANY
         self._made: list[_Pick] = []
-        self._outputs: dict[int, tuple[int, _Pick]] = {}  # place among the picks → (output, pick)
+        self._outputs: list[tuple[int, int, _Pick]] = []  # (place among the picks, output, pick)
 
     def __torch_function__(
         self,
@@ -86,24 +114,13 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
     ) -> Any:
         named = dict(kwargs or {})
         given = {id(leaf) for leaf in pytree.tree_leaves((args, named))} if self._made else set()
-        for pick in self._made:
-            pick.used = pick.used or id(pick.chosen) in given
+        touched = [pick for pick in self._made if any(id(one) in given and one._version == at for one, at in pick.held)]
         result = function(*args, **named)
         name = getattr(function, "__name__", "")
+        for pick in touched:
+            _follow(pick, name, result)
         if name in self._names:
-            chosen = result if name.startswith("arg") else getattr(result, "indices", None)
-            values = args[0] if args else named.get("input")
-            at = _DIM_AT.get(name, 1)
-            dim = args[at] if len(args) > at else named.get("dim", None if name in _FIRST else -1)
-            loose = name in _ANY and not named.get("stable")
-            if not (
-                isinstance(chosen, torch.Tensor) and isinstance(values, torch.Tensor) and isinstance(dim, int | None)
-            ):
-                return result
-            if loose or values.is_floating_point():
-                pick = _Pick(chosen, values, dim, loose, False, (chosen._version, values._version))
-                pick.tied = loose and _tied(pick)
-                self._made.append(pick)
+            self._made += _picked(name, args, named, result)
         return result
 
     @property
@@ -111,29 +128,41 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         """Whether an index of one of equal values was computed with where torch names any; asked before `settle`."""
         return any(pick.tied and pick.used for pick in self._made)
 
-    def settle(self, outputs: Sequence[torch.Tensor], inputs: Set[int]) -> None:
-        """Forgets what is no output, or an exact index into storages at these addresses: forward's inputs."""
+    @property
+    def free(self) -> frozenset[int]:
+        """Outputs of which any of equal values serves."""
+        return frozenset(at for _, at, pick in self._outputs if pick.loose)
+
+    def settle(self, outputs: Sequence[torch.Tensor], places: Set[int]) -> None:
+        """Forgets what is none of the outputs, as forward() returned them, or an exact index.
+
+        `places` are addresses of storages: of forward's inputs and of weights.
+        """
         for place, pick in enumerate(self._made):
-            pick.given = pick.values.untyped_storage().data_ptr() in inputs
-            for at, output in enumerate(outputs):
-                same = pick.chosen.data_ptr() == output.data_ptr() and pick.chosen.numel() == output.numel()
-                kept = pick.versions == (pick.chosen._version, pick.values._version)
-                if same and kept and pick.chosen.is_contiguous() and (pick.loose or not pick.given):
-                    pick.values = pick.values.clone() if pick.given else pick.values  # inputs are perturbed in place
-                    self._outputs[place] = (at, pick)
+            pick.given = pick.values.untyped_storage().data_ptr() in places
+            found = [at for at, output in enumerate(outputs) if pick.kept(output)]
+            if found and pick.given:
+                pick.values = pick.values.clone()  # inputs are perturbed in place
+            self._outputs += [(place, at, pick) for at in found if pick.loose or not pick.given]
         self._made.clear()
 
     def equal(self) -> list[tuple[int, int, torch.Tensor]]:
-        """(output, elements of one step along the dimension, values in rows) where any of equal values serves."""
-        return [
-            (at, pick.inner, pick.rows(pick.values.double()).contiguous())
-            for at, pick in self._outputs.values()
-            if pick.loose and pick.values.numel()
-        ]
+        """(output, elements of one step along the dimension, values in rows) where any of equal values serves.
+
+        And where several are chosen of values that may come out otherwise: each only once.
+        """
+        found = []
+        for _, at, pick in self._outputs:
+            if pick.values.numel() and (pick.loose or (pick.steps > 1 and not pick.given)):
+                rows = pick.heights()
+                if not pick.loose:  # those that are equal stand in their own order: none is another's equal
+                    rows = torch.arange(rows.shape[1], dtype=torch.float64).expand(rows.shape)
+                found.append((at, pick.inner, rows.contiguous()))
+        return found
 
     def add_change(self, other: Picks) -> None:
         """Takes note of what the same picks were made of in a perturbed run."""
-        for place, (_, pick) in self._outputs.items():
+        for place, pick in {place: pick for place, _, pick in self._outputs}.items():
             moved = other._made[place].values if place < len(other._made) else pick.values[:0]
             if pick.values.shape == moved.shape:
                 change2 = (moved.double() - pick.values.double()).square_()
@@ -147,18 +176,85 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
             factor, u: of the tolerance, factor · (rms change + u·|value|).
         """
         rows = []
-        for at, pick in self._outputs.values():
+        for _, at, pick in self._outputs:
             if pick.change2 is not None and not pick.given and pick.values.is_floating_point():
                 found = _close(pick, pick.change2, runs, factor, u)
                 rows += [torch.nn.functional.pad(found, (1, 0), value=at)] if len(found) <= _MOST else []
         return torch.cat(rows) if rows else torch.zeros((0, 3), dtype=torch.int64)
 
 
+class OtherOrder(TorchFunctionMode):  # type: ignore[misc]
+    """While active, equal values change places wherever torch does not say which of them comes first.
+
+    What is not sorted (``topk(sorted=False)``) is.
+    """
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named, name = dict(kwargs or {}), getattr(function, "__name__", "")
+        values, dim = _chosen_among(name, args, named)
+        free = name in _ANY and not named.get("stable") and "out" not in named
+        if not free or values is None or not values.dim() or dim is None:
+            return function(*args, **named)
+        rest = list(args[1:])
+        for key in ("input", "self"):
+            named.pop(key, None)
+        if name == "topk":
+            rest[_SORTED_AT - 1 :] = []
+            named["sorted"] = True
+        result = function(values.flip(dim), *rest, **named)
+        last = values.shape[dim] - 1
+        if name == "argsort":
+            return last - result
+        return type(result)((result.values, last - result.indices))
+
+
+def _chosen_among(name: str, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[torch.Tensor | None, int | None]:
+    """The values that an operator chooses among, and along which dimension (None: all)."""
+    values = args[0] if args else named.get("input", named.get("self"))
+    at, default = _DIM_AT.get(name, 1), None if name in (*_FIRST, "median", "nanmedian") else -1
+    dim = args[at] if len(args) > at else named.get("dim", named.get("axis", default))
+    return values if isinstance(values, torch.Tensor) else None, dim if isinstance(dim, int) else None
+
+
+def _picked(name: str, args: Sequence[Any], named: Mapping[str, Any], result: Any) -> list[_Pick]:
+    """What an operator chose; nothing where it gives no index, or the exact one."""
+    chosen = result if name.startswith("arg") else getattr(result, "indices", None)
+    values, dim = _chosen_among(name, args, named)
+    if not isinstance(chosen, torch.Tensor) or values is None:
+        return []
+    loose = name in _ANY and not named.get("stable")
+    if not loose and not values.is_floating_point():
+        return []
+    pick = _Pick(chosen, values, dim, loose, version=values._version, held=[(chosen, chosen._version)])
+    if name == "topk" and not (args[_SORTED_AT] if len(args) > _SORTED_AT else named.get("sorted", True)):
+        pick.loose, pick.tied, pick.used = False, True, True
+    else:
+        pick.tied = loose and _tied(pick)
+    return [pick]
+
+
+def _follow(pick: _Pick, name: str, result: Any) -> None:
+    """Notes that something was done with the indices: asked for their shape, held otherwise, or computed with."""
+    same = isinstance(result, torch.Tensor) and result.dtype in (torch.int64, torch.int32)
+    same = same and result.numel() == pick.chosen.numel() and result.is_contiguous() and pick.chosen.is_contiguous()
+    viewed = same and result.data_ptr() == pick.chosen.data_ptr() and result._version == pick.held[0][1]
+    if viewed or (same and name in _SAME):
+        pick.held.append((result, result._version))
+    elif name not in _ASKS or isinstance(result, torch.Tensor):
+        pick.used = True
+
+
 def _tied(pick: _Pick) -> bool:
     """Whether a chosen value stands in its row more than once."""
-    if not pick.values.numel():
+    if not pick.values.numel() or not pick.chosen.numel():
         return False
-    values = pick.rows(pick.values.double())
+    values = pick.heights()
     chosen = values.gather(1, pick.chosen.reshape(-1)[pick.places()])
     ordered = values.sort(-1).values.contiguous()
     first, last = (torch.searchsorted(ordered, chosen.contiguous(), right=right) for right in (False, True))
@@ -166,13 +262,18 @@ def _tied(pick: _Pick) -> bool:
 
 
 def _close(pick: _Pick, change2: torch.Tensor, runs: int, factor: float, u: float) -> torch.Tensor:
-    """(element, index) of the values within the tolerance of the chosen one, but not equal to it."""
+    """(element, index) of the values within the tolerance of the chosen one, but not equal to it.
+
+    Of a row that lies within it as a whole, equal ones too: that they are is an accident of rounding.
+    """
     values, change2, places = pick.rows(pick.values.double()), pick.rows(change2), pick.places()
     found = []
     for at in places.T if values.numel() * places.shape[1] <= _LONGEST else places.T[:0]:
         chosen = pick.chosen.reshape(-1)[at].unsqueeze(1)
         best, change = values.gather(1, chosen), (change2.gather(1, chosen) / runs).sqrt_()
-        tolerance = factor * (change + u * best.abs()) + 2.0**-126
-        row, index = torch.nonzero(((values - best).abs() <= tolerance) & (values != best)).unbind(1)
+        near = (values - best).abs() <= factor * (change + u * best.abs()) + 2.0**-126
+        other = values != best
+        blurred = near.all(1, keepdim=True) & other.any(1, keepdim=True)
+        row, index = torch.nonzero(near & (other | blurred)).unbind(1)
         found.append(torch.stack((at[row], index), 1))
     return torch.cat(found) if found else torch.zeros((0, 2), dtype=torch.int64)

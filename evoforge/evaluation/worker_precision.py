@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from evoforge.evaluation.worker_tensors import perturb
 
-__all__ = ["MadeOfIntegers", "MatrixOperands", "NamedAs", "allow_precision", "moved", "rounded"]
+__all__ = ["MadeOfIntegers", "MatrixOperands", "NamedAs", "Noise", "allow_precision", "moved", "rounded"]
 
 _STEP = 2.0**-17
 """512 of it are 16 roundings to TF32's 11 bits, and 2 to the 8 bits of bfloat16."""
@@ -36,6 +36,19 @@ _OPERANDS: dict[Any, tuple[int, ...]] = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: (0, 1, 2),
 }
 
+
+_EXACT = frozenset({
+    "abs", "amax", "amin", "arange", "cat", "ceil", "clamp", "clamp_max", "clamp_min", "clone", "constant_pad_nd",
+    "copy", "copysign", "cummax", "cummin", "diag_embed", "empty", "empty_like", "fill", "flip", "floor", "frac",
+    "full", "full_like", "gather", "hardtanh", "im2col", "index", "index_put", "index_select", "kthvalue",
+    "masked_fill", "masked_scatter", "max", "max_pool2d_with_indices", "max_pool3d_with_indices", "maximum", "median",
+    "min", "minimum", "nan_to_num", "neg", "new_full", "new_ones", "new_zeros", "ones", "ones_like",
+    "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "relu", "repeat", "replication_pad1d",
+    "replication_pad2d", "replication_pad3d", "roll", "round", "scalar_tensor", "scatter", "select_scatter", "sign",
+    "slice_scatter", "sort", "stack", "_to_copy", "threshold", "topk", "tril", "triu", "trunc", "_unsafe_view",
+    "where", "zero", "zeros", "zeros_like",
+})  # fmt: skip
+"""Operators whose results are among what they are given, or whole numbers: they round nothing."""
 
 _METHODS = {
     torch.Tensor.float: torch.float32, torch.Tensor.half: torch.float16, torch.Tensor.bfloat16: torch.bfloat16,
@@ -97,6 +110,25 @@ class MadeOfIntegers(TorchDispatchMode):  # type: ignore[misc]
             into = torch.empty(made.shape, dtype=made.dtype)
             perturb(into, made.contiguous(), self._u, self._rng)
             return into
+
+
+class Noise(TorchDispatchMode):  # type: ignore[misc]
+    """While active, every float64 result of an operator that rounds comes times 1 ± `u`: as single precision errs."""
+
+    def __init__(self, u: float, rng: np.random.Generator) -> None:
+        super().__init__()
+        self._u, self._rng = u, rng
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        views = any(one.alias_info is not None and not one.alias_info.is_write for one in func._schema.returns)
+        if views or func.overloadpacket.__name__.rstrip("_") in _EXACT:
+            return made
+        with torch.utils._python_dispatch._disable_current_modes():
+            for one in pytree.tree_leaves(made):
+                if isinstance(one, torch.Tensor) and one.dtype == torch.float64:
+                    perturb(one, one.clone(), self._u, self._rng)
+        return made
 
 
 def _is_floating(value: Any) -> bool:

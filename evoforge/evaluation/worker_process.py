@@ -32,7 +32,8 @@ __all__ = ["WorkerProcess", "child_environment", "scratch_dir"]
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "CC", "CXX", "LD_LIBRARY_PATH", "VIRTUAL_ENV",
          "PYTHONHOME", "EVOFORGE_CACHE", "XDG_CACHE_HOME", "USER", "LOGNAME")  # fmt: skip
 _ATEN_ISA = {"x86-64": "default", "x86-64-v2": "default", "x86-64-v3": "avx2", "x86-64-v4": "avx512"}
-_NOISE = ("worker_main.py", "worker_model.py", "forking.py", "<frozen runpy>", "Extension modules:")
+_NOISE = ("worker_main.py", "worker_model.py", "worker_answers.py", "forking.py", "<frozen runpy>",
+          "Extension modules:")  # fmt: skip
 """What faulthandler adds below the task's own frames."""
 
 _HINTS: dict[int, str] = {

@@ -18,6 +18,7 @@ import pytest
 
 from evoforge.core import Task, TensorSpec, Tolerance
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError, UsageError, WorkerError
+from evoforge.evaluation.admission import admit
 from evoforge.evaluation.check import Samples, check_outputs
 from evoforge.evaluation.priority import can_prioritise, prioritise
 from evoforge.evaluation.sandbox import LAYERS, reached_layers
@@ -446,7 +447,8 @@ def test_every_process_of_a_campaign_has_the_same_weights(norm: Task, worker: Re
         ("(x * scale).argmax()", {(0, 0, 2)}),  # of all; 1.0 at place 0
         ("x.argmax(-1)", set()),  # inputs as they came: exact
         ("(x * 1e7).round().long().argmax(-1)", set()),  # integers: exact
-        ("(x * scale).argmax(-1).int()", set()),
+        ("(x * scale).argmax(-1).int()", {(0, 0, 2), (0, 2, 1)}),
+        ("(x * scale).argmax(-1) + 0", set()),  # no place any more, for all that is known
     ],
 )
 def test_indices_of_computed_values_that_lie_close_serve_as_well(
@@ -487,6 +489,9 @@ def get_inputs():
         ("x.kthvalue(2, -1, True)[1]", [[1], [4]], [[0]]),
         ("(x * scale).median(-1)[1]", [[1], [3], [4]], [[2]]),
         ("x.sort(stable=True)[1]", [[1, 3, 4, 0, 2]], [[3, 1, 4, 0, 2]]),
+        ("torch.argsort(x.expand(2, 5).t().contiguous(), axis=0)", [[4, 1, 3, 3, 1, 4, 0, 2, 2, 0]], [[4, 1] * 5]),
+        ("x.topk(x.topk(4).indices.shape[1]).indices.squeeze(0).int()", [[2, 0, 4, 1]], [[0, 0, 1, 3]]),
+        ("((x * scale).long() * 2**57 + torch.arange(5) // 3).argsort(-1)", [[1, 4, 3, 2, 0]], [[3, 1, 4, 0, 2]]),
         ("x.argmax(-1)", [[0]], [[2]]),
         ("x.topk(2).indices.add_(3)", [[3, 5]], [[5, 3], [4, 5]]),  # no longer places in x
     ],
@@ -521,6 +526,73 @@ def get_inputs():
         sample = Samples(outputs, np.random.default_rng(0))
         array[...] = np.reshape(served[-1], array.shape)
         assert sample.check(reference, Tolerance()).passed
+
+
+@pytest.mark.parametrize(
+    ("body", "moot"),
+    [
+        ("best = x.topk(2)\n    return torch.zeros_like(x).scatter(-1, best.indices, best.values)", "order"),
+        ("best = x.topk(2)\n    return x.gather(-1, best.indices) - best.values.exp(), best.indices", ""),
+        ("return x.sort(stable=True).indices.float()", ""),
+        ("return x.topk(2, sorted=False).indices", "order"),
+        ("return x.topk(2, -1, True, False).values.sum(-1)", ""),
+        ("return x.argsort(-1).add_(1)", "order"),
+        ("order = x.sort(-1)\n    return torch.zeros_like(x).scatter(-1, order[1], order[0].cumsum(-1))", "order"),
+    ],
+)
+def test_what_rests_on_the_order_of_equal_values_is_moot_and_no_task(tmp_path: Path, body: str, moot: str) -> None:
+    """Unless torch says which of them comes first, or it does not matter."""
+    (tmp_path / "order.py").write_text(
+        f"""\
+import torch
+
+
+def Model(x):
+    {body}
+
+
+def get_inputs():
+    return [torch.tensor([[5.0, 1.0, 5.0, 1.0, 5.0]])]
+"""
+    )
+    with ReferenceWorker(load_task(str(tmp_path / "order.py")), seed=1) as worker:
+        assert worker.reference("default", worker.inputs("default", 1)).moot == moot
+        found = admit(worker, worker.describe(), Tolerance())
+        assert any("which of equal values" in reason for reason in found.reasons) == bool(moot)
+
+
+def test_an_order_of_computed_values_names_each_only_once(tmp_path: Path) -> None:
+    """Equal values here, values that lie close there, and an index that is returned twice."""
+    (tmp_path / "ranks.py").write_text(
+        """\
+import torch
+
+def Model(x, scale):
+    y = x * scale
+    stable, loose = y.sort(dim=-1, stable=True).indices, y.sort(-1).indices
+    return stable, loose, y, loose
+
+
+def get_inputs():
+    return [torch.rand(1, 5), torch.ones(1)]
+"""
+    )
+    with ReferenceWorker(load_task(str(tmp_path / "ranks.py")), seed=1) as worker:
+        inputs = worker.inputs("default", 1)
+        inputs.array(0)[...] = [[1 - 2.0**-22, 1, 0.5, 0.5, 0.1]]
+        inputs.array(1)[...] = 1
+        reference, outputs = worker.reference("default", inputs), worker.outputs("default", inputs)
+
+        def passes(at: int, indices: list[int]) -> bool:
+            before = outputs.array(at).copy()
+            outputs.array(at)[...] = [indices]
+            passed = check_outputs(outputs, reference, Tolerance()).passed
+            outputs.array(at)[...] = before
+            return passed
+
+        assert passes(0, [4, 2, 3, 1, 0]) and not passes(0, [4, 3, 2, 0, 1]) and not passes(0, [4, 2, 3, 0, 0])
+        for at in (1, 3):
+            assert passes(at, [4, 3, 2, 0, 1]) and passes(at, [4, 3, 2, 1, 0]) and not passes(at, [4, 3, 2, 1, 1])
 
 
 def test_what_a_task_puts_on_a_gpu_stays_here(tmp_path: Path) -> None:

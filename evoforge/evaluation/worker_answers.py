@@ -1,0 +1,166 @@
+"""What the outputs for one input set should be: the double-precision reference and how far it moves. Child only."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from evoforge.evaluation.worker_model import WorkloadModel
+from evoforge.evaluation.worker_picks import OtherOrder, Picks
+from evoforge.evaluation.worker_precision import MadeOfIntegers, MatrixOperands, Noise, moved, rounded
+from evoforge.evaluation.worker_tensors import add_change, finish_scale, max_error, perturb
+
+__all__ = ["ORDER", "ROUNDING", "Answers", "answers_of"]
+
+_RUNS = 3  # with perturbed inputs
+_NOISY = 2  # with results rounded everywhere, where no input's rounding moves anything
+_LEAST = 2.0**-126
+_SUMS = 2.0**-36  # of the largest: what another order of a double-precision sum may do
+_ULP = {"bf16": 2.0**-7, "f16": 2.0**-10}  # of outputs that are held to one, over their magnitude: at most
+
+ORDER, ROUNDING = "order", "rounding"
+"""What an output may rest on that nothing defines: which of equal values torch names; what order sums are taken in."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The contents of `worker.Reference`."""
+
+    y64: list[torch.Tensor]
+    d: list[torch.Tensor]
+    ref_error: list[float]
+    also: torch.Tensor
+    equal: list[tuple[int, int, torch.Tensor]]
+    moot: str
+
+
+def answers_of(workload: WorkloadModel, tensors: Sequence[torch.Tensor], seed: int) -> Answers:
+    """What the outputs should be for these inputs; `seed` is of the perturbations."""
+    return _Runs(workload, tensors, seed).answers()
+
+
+class _Runs:
+    """The runs of forward() in double precision on one input set."""
+
+    def __init__(self, workload: WorkloadModel, tensors: Sequence[torch.Tensor], seed: int) -> None:
+        self._workload, self._tensors = workload, tensors
+        self._specs = workload.signature.outputs
+        self._floats = [at for at, spec in enumerate(self._specs) if spec.is_float]
+        self._u = 2.0**-53 if any(spec.dtype == "f64" for spec in self._specs) else 2.0**-24
+        self._rng = np.random.default_rng(seed)
+        self._tf32 = workload.precision == "tf32"
+        self._model = workload.converted(torch.float64)
+        self._doubles = [one.to(torch.float64, copy=True) if one.is_floating_point() else one for one in tensors]
+
+    def answers(self) -> Answers:
+        workload, floats = self._workload, self._floats
+        # What is returned as it came must not move with the inputs; of what is given, an index is exact.
+        inputs = {one.untyped_storage().data_ptr() for one in self._doubles}
+        weights = {one.untyped_storage().data_ptr() for one in (*self._model.parameters(), *self._model.buffers())}
+        # Every maximum inside forward() would be kept; only those of indices matter.
+        indices = len(floats) < len(self._specs)
+        picks = Picks(extremes=indices)
+        raw = self._run(picks)
+        ambiguous = picks.ambiguous
+        picks.settle(raw, inputs | weights)
+        y64 = [
+            y.to(torch.float64 if spec.is_float else torch.int64, copy=y.untyped_storage().data_ptr() in inputs)
+            .contiguous()
+            for y, spec in zip(raw, self._specs, strict=True)
+        ]  # fmt: skip
+        del raw
+        roots, own = ([torch.zeros(y64[at].shape, dtype=torch.float32) for at in floats] for _ in range(2))
+        whole_numbers = not any(one.is_floating_point() for one in self._tensors)
+        depends = indices or whole_numbers
+        for _ in range(_RUNS):
+            self._perturb()
+            again = Picks()
+            with (
+                MatrixOperands(moved(self._rng)) if self._tf32 else contextlib.nullcontext(),
+                MadeOfIntegers(self._u, self._rng) if whole_numbers else contextlib.nullcontext(),
+            ):
+                other = self._run(again if indices else None)
+            picks.add_change(again)
+            depends = depends or not all(torch.equal(other[at], y64[at]) for at in floats)
+            for root, at in zip(roots, floats, strict=True):
+                add_change(root, other[at], y64[at])
+            if self._u == 2.0**-24:
+                self._add_own_error(own, self._doubles, self._run() if self._tf32 else other)
+            del other
+        if self._u == 2.0**-24:
+            self._add_own_error(own, self._tensors, y64)
+        for root, error, at in zip(roots, own, floats, strict=True):
+            finish_scale(root, error, y64[at], _RUNS, self._u)
+        with MatrixOperands(rounded) if self._tf32 else contextlib.nullcontext():
+            single = workload.outputs(self._tensors, "fp32")
+        errors = [
+            max_error(result, y) if spec.is_float else 0.0
+            for result, y, spec in zip(single, y64, self._specs, strict=True)
+        ]
+        moot = ""
+        if not depends and not all(self._stands(y64, roots) for _ in range(_NOISY)):
+            moot = ROUNDING
+        if ambiguous and not self._ordered(y64, picks.free):
+            moot = ORDER
+        also = picks.alternatives(runs=_RUNS, factor=workload.factor, u=self._u)
+        return Answers(y64, roots, errors, also, picks.equal(), moot)
+
+    def _run(self, within: AbstractContextManager[Any] | None = None) -> list[torch.Tensor]:
+        return self._workload.run_in_double(self._model, self._doubles, within)
+
+    def _perturb(self) -> None:
+        for double, one in zip(self._doubles, self._tensors, strict=True):
+            if one.is_floating_point():
+                perturb(double, one, self._u, self._rng)
+
+    def _stands(self, y64: Sequence[torch.Tensor], roots: Sequence[torch.Tensor]) -> bool:
+        """Whether the outputs stay within their tolerance where every operator's results are rounded."""
+        other, scales = self._again(Noise(self._u, self._rng)), iter(roots)
+        for got, y, spec in zip(other, y64, self._specs, strict=True):
+            if spec.is_float:
+                d = next(scales).double()
+                tolerance = self._workload.factor * d + _LEAST + _ULP.get(spec.dtype, 0.0) * y.abs()
+                if not _near(got, y, tolerance):
+                    return False
+        return True
+
+    def _ordered(self, y64: Sequence[torch.Tensor], free: frozenset[int]) -> bool:
+        """Whether the outputs stay as they are where equal values change places; those that are `free` need not.
+
+        How far perturbed inputs move them says nothing here: that, too, makes equal values change places.
+        """
+        other = self._again(OtherOrder())
+        return all(
+            at in free or _near(got, y, _SUMS * float(y.abs().nan_to_num(0.0, 0.0, 0.0).max()) if spec.is_float else 0)
+            for at, (got, y, spec) in enumerate(zip(other, y64, self._specs, strict=True))
+        )
+
+    def _again(self, within: AbstractContextManager[Any]) -> list[torch.Tensor]:
+        for double, one in zip(self._doubles, self._tensors, strict=True):
+            double.copy_(one)
+        with within:
+            return self._run()
+
+    def _add_own_error(
+        self, roots: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]
+    ) -> None:
+        """Adds what single precision errs on `inputs`: an operator can be worse than its inputs' rounding.
+
+        What forward() itself makes 16-bit has rounded already, and that is allowed for elsewhere.
+        """
+        single, waiting = self._workload.run_as(torch.float32, inputs), iter(roots)
+        for spec, got, y in zip(self._specs, single, exact, strict=True):
+            if spec.is_float:
+                root = next(waiting)
+                if got.dtype == torch.float32:
+                    add_change(root, got.contiguous(), y.contiguous())
+
+
+def _near(got: torch.Tensor, y: torch.Tensor, tolerance: torch.Tensor | float) -> bool:
+    return bool((((got - y).abs() <= tolerance) | (got == y) | (got.isnan() & y.isnan())).all())
