@@ -161,7 +161,8 @@ def load_config(path: str | Path, *, target: str | None = None, language: str | 
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(data, dict):
-        raise ConfigError(f"{path} must be a mapping with at least the key 'tasks', got {type(data).__name__}")
+        got = "an empty file" if data is None else type(data).__name__
+        raise ConfigError(f"{path} must be a mapping with at least the key 'tasks', got {got}")
     try:
         file = CampaignFile.model_validate(data)
     except ValidationError as error:
@@ -201,11 +202,26 @@ _KEYS: dict[tuple[str, ...], type[BaseModel]] = {
 }
 
 
+_SHAPES = {
+    "tuple_type": "expected a list like [a, b]",
+    "too_short": "expected at least one entry",
+    "model_type": "expected a mapping like {key: value}",
+    "model_attributes_type": "expected a mapping like {key: value}",
+    "dict_type": "expected a mapping like {key: value}",
+    "mapping_type": "expected a mapping like {key: value}",
+}
+"""What pydantic says in its own terms, by the type of the error."""
+
+
 def _explain(error: ValidationError) -> str:
-    first = error.errors()[0]
+    # An unknown key first: it may be the one that another is missing for.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "missing":
+        return f"key '{where}' is missing"
     if first["type"] != "extra_forbidden":
-        return f"key '{where}': {first['msg'].lower()}, got {first.get('input')!r}"
+        said = _SHAPES.get(first["type"], first["msg"].removeprefix("Value error, ").lower())
+        return f"key '{where}': {said}, got {first.get('input')!r}"
     model = _KEYS[tuple(part for part in first["loc"][:-1] if isinstance(part, str))]
     known = [field.alias or name for name, field in model.model_fields.items()]
     near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.5)

@@ -130,7 +130,7 @@ class Campaign:
         """
         try:
             return self._run_locked(Narrator(observer))
-        except (UsageError, UnsupportedError, MissingToolError):
+        except (UsageError, UnsupportedError, MissingToolError, NotFoundError):
             paid = any(row.call.usd for row in self.store.calls(self.name))
             if self._new and not paid and not self.store.proposals(self.name):
                 self.store.delete_campaign(self.name)
@@ -158,6 +158,8 @@ class Campaign:
 
     def _run(self, narrator: Narrator, stack: ExitStack) -> Result:
         clock = self._clock()
+        if self.config.budget.minutes is None and self.config.budget.evals is None:
+            narrator.tell("notice", text="no limit of minutes or evaluations: it ends where ideas do, or by Ctrl-C")
         target, judge, setup = self._setup(narrator, stack)
         ground = Ground.of(setup, target, self.row.task.tolerance.precision, self.row.setup.get("reachable"))
         cells = None if ground.reachable is None else sorted(ground.reachable)

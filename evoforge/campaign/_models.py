@@ -37,9 +37,10 @@ def check_models(config: CampaignConfig, *, asks: bool = True) -> None:
         UsageError: a price or a provider that is not known, a key that is not set.
     """
     unknown = sorted(set(config.emitters or ()) - {"generator", *MODEL_EMITTERS})
-    if unknown:
+    if unknown or config.emitters == ():
         raise ConfigError(
-            f"expected emitters of generator, {', '.join(MODEL_EMITTERS)}, got {', '.join(unknown)}; remove them"
+            f"expected emitters of generator, {', '.join(MODEL_EMITTERS)}, got {', '.join(unknown) or 'none'}; "
+            "mend the key 'emitters' of the campaign file"
         )
     if not config.models:
         if config.asking and config.budget.evals != 0:

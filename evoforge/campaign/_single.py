@@ -83,7 +83,7 @@ def check_task(task: Task, target_spec: str = "cpu") -> dict[str, Any]:
     checks = [
         {
             "workload": control.workload,
-            "check": f"{control.name} {'accepted' if control.should_pass else 'rejected'} for {control.output}"
+            "check": f"{control.name} {'accepted' if control.passed else 'rejected'} for {control.output}"
             + (f" (overruled by the task: {control.override})" if control.override and control.passed else ""),
             "ok": control.held,
             "reason": "" if control.held else str(control),

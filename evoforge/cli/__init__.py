@@ -17,7 +17,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0: done. 1: the work ran and the answer is no. 2: misuse or a missing piece. 130: interrupted. 143: terminated.
     """
-    from evoforge.cli._app import dispatch
+    try:
+        from evoforge.cli._app import dispatch
+    except KeyboardInterrupt:
+        return 130
 
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # × and µ must not end a run on a terminal that lacks them

@@ -78,7 +78,8 @@ def _guarded(command: Callable[..., int | None]) -> Callable[..., int | None]:
         try:
             with stoppable():
                 status = command(*args, **kwargs)
-                sys.stdout.flush()
+                if sys.stdout is not None:  # closed by who started us
+                    sys.stdout.flush()
         except KeyboardInterrupt as stop:
             raise _Interrupted(stop) from None
         except EvoforgeError as error:

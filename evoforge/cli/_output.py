@@ -72,9 +72,13 @@ def fail(kind: str, message: str, as_json: bool, status: int, finished: Mapping[
     `finished`: what the command would have printed of what was done before.
     """
     if as_json:
-        emit({**error_object(kind, message), **(finished or {})})
-    else:
-        print(f"evoforge: {message}", file=sys.stderr)
+        try:
+            emit({**error_object(kind, message), **(finished or {})})
+            sys.stdout.flush()
+            return status
+        except OSError:  # nowhere to print to, which may be what went wrong
+            pass
+    print(f"evoforge: {message}", file=sys.stderr)
     return status
 
 

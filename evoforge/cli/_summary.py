@@ -99,7 +99,8 @@ def print_result(result: Result, store: str) -> None:
     print(
         f"{name}: {result.task} on {result.target}: {result.evaluations} evaluations, "
         f"{result.correct} correct, {result.filled} of {result.reachable} cells, "
-        f"QD score {result.qd_score:.2f}, {clock_text(result.wall_s)}, stopped by {result.stop_reason}"
+        f"QD score {result.qd_score:.2f}, {clock_text(result.wall_s)}, "
+        + ("prepared" if result.stop_reason == "prepared" else f"stopped by {result.stop_reason}")
     )
     best = result.best
     if best is not None:

@@ -43,7 +43,7 @@ def campaigns(store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> None:
 
 
 def status(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Absent: the newest campaign.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Absent: the newest campaign.")] = None,
     store: StoreUrl = DEFAULT_STORE,
     as_json: Json = False,
 ) -> None:

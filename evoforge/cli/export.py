@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -56,5 +57,7 @@ def export(
     if as_json:
         emit({"campaign": name, "path": str(folder), "package": folder.name, "kernels": len(kernels)})
         return
-    print(f"{folder}: {len(kernels)} kernels, the fastest {speedup_text(2.0**best.objective)}")
-    print(f"try: PYTHONPATH={folder.parent} python -c 'import {folder.name}; print({folder.name}.niches())'")
+    count = f"{len(kernels)} kernel{'s' * (len(kernels) != 1)}"
+    print(f"{folder}: {count}, the fastest {speedup_text(2.0**best.objective)}")
+    place = shlex.quote(str(folder.parent))
+    print(f"try: PYTHONPATH={place} python -c 'import {folder.name}; print({folder.name}.niches())'")

@@ -39,4 +39,4 @@ def heatmap(
     if as_json:
         emit({"campaign": name, "path": str(written), "filled": len(data.objectives)})
     else:
-        print(f"{written}: {len(data.objectives)} elites of {name}")
+        print(f"{written}: {len(data.objectives)} elite{'s' * (len(data.objectives) != 1)} of {name}")

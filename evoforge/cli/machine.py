@@ -39,7 +39,7 @@ def doctor(store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> int:
 
 
 def targets(
-    spec: Annotated[str | None, typer.Argument(metavar="[SPEC]", help="Only this one; absent: all.")] = None,
+    spec: Annotated[str | None, typer.Argument(metavar="SPEC", help="Only this one; absent: all.")] = None,
     as_json: Json = False,
 ) -> None:
     """List this machine's targets and their ceilings.

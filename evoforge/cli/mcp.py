@@ -18,7 +18,10 @@ _LEVELS = ("strict", "basic", "none")
 def mcp(
     store: StoreUrl = DEFAULT_STORE,
     root: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Task and kernel files are read from below it. [default: here]")
+        Path,
+        typer.Option(
+            metavar="FOLDER", show_default=False, help="Task and kernel files are read from below it. [default: here]"
+        ),
     ] = Path(),
     sandbox: Annotated[str, typer.Option(metavar="LEVEL", help="strict, basic or none.")] = "strict",
 ) -> None:

@@ -89,6 +89,8 @@ def run(
         raise UsageError(
             f"--name fits one campaign, {subject} describes {len(configs)}; set 'name' in the file instead"
         )
+    if replay is not None:
+        _check_replay(replay)
     if dry_run:
         return _print_plan(configs, store, as_json)
 
@@ -180,7 +182,8 @@ def _merge(config: CampaignConfig, changes: dict[str, Any], limits: dict[str, An
     except ValidationError as error:
         first = error.errors()[0]
         where = str(first["loc"][-1]).replace("_", "-")
-        raise ConfigError(f"option --{where}: {first['msg'].lower()}, got {first.get('input')!r}") from error
+        said = first["msg"].removeprefix("Value error, ").lower()
+        raise ConfigError(f"option --{where}: {said}, got {first.get('input')!r}") from error
 
 
 def _check_folder(store: str) -> None:
@@ -198,6 +201,17 @@ def _check_folder(store: str) -> None:
         ) from error
 
 
+def _check_replay(url: str) -> None:
+    """A replay store that is not there is told before a campaign takes its name."""
+    from evoforge.errors import NotFoundError
+    from evoforge.storage import open_store, shown_url
+
+    try:
+        open_store(url, create=False).close()
+    except NotFoundError as error:
+        raise NotFoundError(f"expected a store to replay at {shown_url(url)}, found none; check --replay") from error
+
+
 def _check_names(names: Sequence[str], store: str) -> None:
     from evoforge.campaign import campaigns
     from evoforge.errors import NotFoundError
@@ -208,8 +222,7 @@ def _check_names(names: Sequence[str], store: str) -> None:
         return
     if known := [name for name in names if name in taken]:
         raise UsageError(
-            f"campaigns named {', '.join(known)} exist; `evoforge resume NAME` goes on with one, "
-            "or set another 'name' in the file"
+            f"campaigns named {', '.join(known)} exist; `evoforge resume NAME` goes on with one, or choose another name"
         )
 
 
@@ -227,6 +240,7 @@ def _print_plan(configs: list[CampaignConfig], store: str, as_json: bool) -> int
         if told := told_before(config, checked.task, checked.target):
             plan["told"] = told
         plans.append(plan)
+    _check_names([config.name for config in configs if config.name], store)
     if as_json:
         emit({"campaigns": plans})
         return 0
@@ -234,7 +248,7 @@ def _print_plan(configs: list[CampaignConfig], store: str, as_json: bool) -> int
 
     print("# nothing was run; without --dry-run this would start:")
     texts = [plan.pop("told") for plan in plans if "told" in plan]
-    print(yaml.safe_dump_all(plans, sort_keys=False).rstrip())
+    print(yaml.safe_dump_all(plans, sort_keys=False, allow_unicode=True).rstrip())
     for told in texts:
         print(f"\n# {told['notice']}\n# the first text to a model, as far as it is known now:\n")
         print(told["system"].rstrip() + "\n\n" + told["user"].rstrip())

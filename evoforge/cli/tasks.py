@@ -35,7 +35,8 @@ def check(
         return 0 if fit else 1
     for row in found["checks"]:
         print(f"{'ok ' if row['ok'] else 'BAD'} {row['workload']}: {row['check']}")
-    print(f"{loaded.name} is {'fit to be searched' if fit else 'unfit: ' + str(found['reason'])}")
+    good = "sound" if found.get("uncovered") else "fit to be searched"
+    print(f"{loaded.name} is {good if fit else 'unfit: ' + str(found['reason'])}")
     if found.get("uncovered"):
         print(f"kernels can be judged but not generated: {found['uncovered']}")
     return 0 if fit else 1

@@ -75,8 +75,12 @@ class Admission:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the task is unfit, a sentence each; empty when it is fit."""
-        return tuple(str(control) for control in self.controls if not control.held)
+        """Why the task is unfit, a sentence for each output; empty when it is fit."""
+        lost: dict[tuple[str, str, bool], list[Control]] = {}
+        for control in self.controls:
+            if not control.held:
+                lost.setdefault((control.workload, control.output, control.should_pass), []).append(control)
+        return tuple(str(replace(some[0], name=", ".join(one.name for one in some))) for some in lost.values())
 
 
 def admit(

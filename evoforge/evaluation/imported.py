@@ -125,7 +125,8 @@ def _parameters(tree: ast.Module, attribute: str, path: Path, spec: str) -> tupl
     if node_ is None:
         known = ", ".join(name for name, node in names.items() if isinstance(node, ast.ClassDef | ast.FunctionDef))
         raise TaskError(
-            f"{path}:1: expected a top-level class or function {attribute} for {spec}, found {known or 'none'}"
+            f"{path}:1: expected a top-level class or function {attribute} for {spec}, found {known or 'none'}; "
+            "name the module that defines it"
         )
     if isinstance(node_, ast.FunctionDef):
         return None if node_.args.vararg else _signature(node_, 0)

@@ -113,11 +113,15 @@ class MadeOfIntegers(TorchDispatchMode):  # type: ignore[misc]
 
 
 class Noise(TorchDispatchMode):  # type: ignore[misc]
-    """While active, every float64 result of an operator that rounds comes times 1 ± `u`: as single precision errs."""
+    """While active, every float64 result of an operator that rounds comes times 1 ± `u`: as single precision errs.
 
-    def __init__(self, u: float, rng: np.random.Generator) -> None:
+    Args:
+        alike: equal results have equal signs, as they would where one kernel computes them; else all are drawn.
+    """
+
+    def __init__(self, u: float, rng: np.random.Generator, *, alike: bool) -> None:
         super().__init__()
-        self._u, self._rng = u, rng
+        self._u, self._rng, self._alike = u, rng, alike
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
@@ -126,7 +130,11 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
             return made
         with torch.utils._python_dispatch._disable_current_modes():
             for one in pytree.tree_leaves(made):
-                if isinstance(one, torch.Tensor) and one.dtype == torch.float64:
+                if isinstance(one, torch.Tensor) and one.dtype == torch.float64 and self._alike:
+                    odd = int(self._rng.integers(2**62)) | 1  # multiplied by it, a high bit is a coin
+                    coin = one.contiguous().view(torch.int64).mul(odd).bitwise_right_shift(62).bitwise_and(1)
+                    one.mul_(1 - self._u + 2 * self._u * coin)
+                elif isinstance(one, torch.Tensor) and one.dtype == torch.float64:
                     perturb(one, one.clone(), self._u, self._rng)
         return made
 

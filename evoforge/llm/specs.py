@@ -132,8 +132,8 @@ def prices_of(spec: ModelSpec) -> Prices:
     if found is None:
         where = "" if spec.api_base is None else f" at {spec.provider}"
         raise UsageError(
-            f"the price of {spec.model}{where} is not known; add usd_per_mtok_in and usd_per_mtok_out "
-            "(dollars per million tokens, 0 if it is free) to the model"
+            f"the price of {spec.model}{where} is not known (is it PROVIDER/NAME?); add usd_per_mtok_in and "
+            "usd_per_mtok_out (dollars per million tokens, 0 if it is free) to the model in a campaign file's 'models'"
         )
     return found
 

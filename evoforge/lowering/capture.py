@@ -153,6 +153,11 @@ def _depends_on_values(place: str) -> TaskError:
 
 def _refuse_effects(program: Any) -> None:
     for spec in program.graph_signature.output_specs:
+        if spec.kind.name == "TOKEN":
+            raise UnsupportedError(
+                "expected operators without effects, got one that checks values as it runs (as torch.linalg's do); "
+                "a kernel of your own can still be judged"
+            )
         if spec.kind.name not in ("USER_OUTPUT",):
             what = str(spec.target or spec.arg)
             raise UnsupportedError(

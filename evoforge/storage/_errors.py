@@ -17,6 +17,7 @@ _KNOWN = (
     ("not a database", "is not a SQLite database; give another --store"),
     ("malformed", "is damaged; restore a copy, or look at `evoforge db check`"),
     ("disk is full", "cannot grow: the disk is full; make room and run `evoforge resume`"),
+    ("connection failed", "cannot be reached; start its server, or give another --store"),
     ("unable to open", "cannot be opened; check the path and its permissions"),
 )
 

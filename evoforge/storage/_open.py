@@ -118,6 +118,7 @@ def _locate(url: str, *, create: bool, read_only: bool) -> _Place:
     except (ArgumentError, ValueError):  # the latter for a port that is no number
         raise UsageError(
             f"expected a store like sqlite:///path/evoforge.db or postgresql://user@host/name, got {shown_url(url)!r}"
+            + (f"; for a file: sqlite:///{shown_url(url)}" if "://" not in url else "")
         ) from None
     backend = parsed.drivername.partition("+")[0]
     if backend == "sqlite":

@@ -129,6 +129,24 @@ def test_a_store_that_would_be_lost_with_the_command_is_refused(cli: Cli, task_f
         assert "memory://" in message and "--store sqlite:///PATH" in message
 
 
+def test_a_replay_of_nothing_takes_no_name(cli: Cli, task_file: Path, store_url: str) -> None:
+    store = f"sqlite:///{task_file.parent}/mine.db"
+    run = ("run", task_file, "--evals", "0", "--name", "mine", "--store", store, "--json")
+    message = one_sentence(cli(*run, "--replay", f"sqlite:///{task_file.parent}/none.db"))
+    assert "none.db" in message and "--replay" in message
+    assert "set-up of task" in one_sentence(cli(*run, "--replay", store_url)), "of another task"
+    assert cli("campaigns", "--store", store, "--json").json == {"campaigns": []}
+
+
+def test_a_dry_run_looks_at_the_store_too(cli: Cli, task_file: Path, store_url: str) -> None:
+    dry = ("run", task_file, "--dry-run", "--json")
+    assert "sqlite:///e.db" in one_sentence(cli(*dry, "--store", "e.db"))
+    assert "first-1" in one_sentence(cli(*dry, "--store", store_url, "--name", "first-1"))
+    assert "--replay" in one_sentence(cli(*dry, "--replay", f"sqlite:///{task_file.parent}/none.db"))
+    assert cli(*dry, "--store", f"sqlite:///{task_file.parent}/none.db").status == 0
+    assert not (task_file.parent / "none.db").exists()
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [

@@ -95,7 +95,7 @@ def _ordered(b: Builder, x: Value, dim: int, places: range, descending: bool) ->
 def _places(b: Builder, x: Value, dim: int, descending: bool) -> Value:
     size = x.shape[dim]
     if size > _LONGEST:
-        raise b.refuse(f"{size} elements along the dimension (of more than {_LONGEST} comparing all takes too long)")
+        raise b.refuse(f"{size} elements along the dimension (kernels that sort are generated for up to {_LONGEST})")
     t = "i32" if x.dtype == "bool" else x.dtype
 
     def body(i: Index, r: Index, e: dict[str, int]) -> Expr:
