@@ -12,6 +12,7 @@ __all__ = ["Clock"]
 
 _RACE_S = 20.0
 _RACE_SHARE = 1 / 15
+_RACE_OF_MEASURED = 1 / 4
 _MEASURED_SHARE = 0.7  # of the wall time that evaluations take; the rest is start-up and building ahead
 
 
@@ -47,8 +48,12 @@ class Clock:
 
     @property
     def race_s(self) -> float:
-        """Seconds for the race of the best at the end: at most 20, and a fifteenth of the budget."""
-        return _RACE_S if self.budget_s is None else min(_RACE_S, _RACE_SHARE * self.budget_s)
+        """Seconds for the race of the best at the end: at most 20, and a fifteenth of the budget.
+
+        Without a limit of time a quarter of what was measured.
+        """
+        share = _RACE_SHARE * self.budget_s if self.budget_s is not None else _RACE_OF_MEASURED * self.recorded_s
+        return min(_RACE_S, share)
 
     def stop_reason(self, evaluations: int) -> str:
         """The limit that is reached, evals or minutes; else empty."""

@@ -19,7 +19,6 @@ from evoforge.evaluation.worker_tensors import add_change, finish_scale, max_err
 __all__ = ["ORDER", "ROUNDING", "Answers", "answers_of"]
 
 _RUNS = 3  # with perturbed inputs
-_ERRS = 64  # u: what an operator, a sum of equal terms too, may err, where no input's rounding moves anything
 _LEAST = 2.0**-126
 _SUMS = 2.0**-36  # of the largest: what another order of a double-precision sum may do
 _ULP = {"bf16": 2.0**-7, "f16": 2.0**-10}  # of outputs that are held to one, over their magnitude: at most
@@ -121,7 +120,7 @@ class _Runs:
 
     def _stands(self, y64: Sequence[torch.Tensor], roots: Sequence[torch.Tensor], alike: bool) -> bool:
         """Whether the outputs stay within their tolerance where every operator errs a little."""
-        other, scales = self._again(Noise(_ERRS * self._u, self._rng, alike=alike)), iter(roots)
+        other, scales = self._again(Noise(self._u, self._rng, alike=alike)), iter(roots)
         for got, y, spec in zip(other, y64, self._specs, strict=True):
             if spec.is_float:
                 d = next(scales).double()

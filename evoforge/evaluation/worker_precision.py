@@ -49,6 +49,14 @@ _EXACT = frozenset({
     "where", "zero", "zeros", "zeros_like",
 })  # fmt: skip
 """Operators whose results are among what they are given, or whole numbers: they round nothing."""
+_ARITHMETIC = frozenset({"add", "addcdiv", "addcmul", "div", "lerp", "mul", "reciprocal", "rsub", "sqrt", "sub"})
+_SUMS = frozenset({
+    "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "addmm", "addmv", "avg_pool2d", "avg_pool3d", "baddbmm", "bmm",
+    "convolution", "cumsum", "dot", "linalg_vector_norm", "logcumsumexp", "logsumexp", "mean", "mm", "mv", "norm",
+    "prod", "_scaled_dot_product_flash_attention_for_cpu", "scatter_add", "std", "std_mean", "sum", "var", "var_mean",
+})  # fmt: skip
+_NORMS = frozenset({"native_batch_norm", "native_group_norm", "native_layer_norm", "_native_batch_norm_legit"})
+_FUNCTION_ERRS, _SUM_ERRS = 4, 64
 
 _METHODS = {
     torch.Tensor.float: torch.float32, torch.Tensor.half: torch.float16, torch.Tensor.bfloat16: torch.bfloat16,
@@ -113,7 +121,10 @@ class MadeOfIntegers(TorchDispatchMode):  # type: ignore[misc]
 
 
 class Noise(TorchDispatchMode):  # type: ignore[misc]
-    """While active, every float64 result of an operator that rounds comes times 1 ± `u`: as single precision errs.
+    """While active, every float64 result of an operator that rounds is off by as much as in single precision.
+
+    By `u` for arithmetic, 4 u for functions, 64 u for what adds up: of equal terms all roundings have one sign.
+    Normalisations are taken apart, for what they divide by can be as small as that.
 
     Args:
         alike: equal results have equal signs, as they would where one kernel computes them; else all are drawn.
@@ -124,18 +135,23 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
         self._u, self._rng, self._alike = u, rng, alike
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__.rstrip("_")
+        if name in _NORMS and (parts := torch._decomp.get_decompositions([func])):
+            with self:
+                return parts[func](*args, **(kwargs or {}))
         made = func(*args, **(kwargs or {}))
         views = any(one.alias_info is not None and not one.alias_info.is_write for one in func._schema.returns)
-        if views or func.overloadpacket.__name__.rstrip("_") in _EXACT:
+        if views or name in _EXACT:
             return made
+        u = self._u * (1 if name in _ARITHMETIC else _SUM_ERRS if name in _SUMS else _FUNCTION_ERRS)
         with torch.utils._python_dispatch._disable_current_modes():
             for one in pytree.tree_leaves(made):
                 if isinstance(one, torch.Tensor) and one.dtype == torch.float64 and self._alike:
                     odd = int(self._rng.integers(2**62)) | 1  # multiplied by it, a high bit is a coin
                     coin = one.contiguous().view(torch.int64).mul(odd).bitwise_right_shift(62).bitwise_and(1)
-                    one.mul_(1 - self._u + 2 * self._u * coin)
+                    one.mul_(1 - u + 2 * u * coin)
                 elif isinstance(one, torch.Tensor) and one.dtype == torch.float64:
-                    perturb(one, one.clone(), self._u, self._rng)
+                    perturb(one, one.clone(), u, self._rng)
         return made
 
 

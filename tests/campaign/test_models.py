@@ -279,13 +279,13 @@ def test_a_model_that_is_rejected_later_is_given_up_and_the_others_go_on(task: P
     first = [good(kernel(next(steps))) for _ in range(2)]
     broke = fault(429, "quota", code="insufficient_quota")
     with ModelServer([*first, *[broke] * 40]) as poor, ModelServer(lambda body: good(kernel(next(steps)))) as rich:
-        wanted = config(task, poor, budget={"usd": 5.0, "calls": 24}, meta_prompts={"evolve_every": 0}, workers=2)
+        wanted = config(task, poor, budget={"usd": 5.0, "calls": 14}, meta_prompts={"evolve_every": 0}, workers=2)
         models = (
             wanted.models[0],
             wanted.models[0].model_copy(update={"model": "openai/rich", "api_base": rich.api_base}),
         )
         result = Campaign.create(wanted.model_copy(update={"models": models}), url).run(recorder)
-        assert result.stop_reason == "model budget" and result.models["calls"] == 24
+        assert result.stop_reason == "model budget" and result.models["calls"] == 14
         assert 3 <= poor.books.calls - 2 <= 4  # two were in flight
     told = [event.data["text"] for event in recorder.kinds("notice")]
     assert sum("openai/scripted" in text and "asked no more" in text for text in told) == 1

@@ -79,7 +79,10 @@ def test_given_prices_come_first_then_this_machine_then_the_list() -> None:
     ],
 )
 def test_an_unknown_price_is_asked_for(spec: ModelSpec) -> None:
-    with pytest.raises(UsageError, match=r"price of .* is not known; add usd_per_mtok_in and usd_per_mtok_out"):
+    with pytest.raises(
+        UsageError,
+        match=r"price of .* is not known \(is it PROVIDER/NAME\?\); add usd_per_mtok_in and usd_per_mtok_out",
+    ):
         prices_of(spec)
 
 
