@@ -12,7 +12,7 @@ __all__ = ["Clock"]
 
 _RACE_S = 20.0
 _RACE_SHARE = 1 / 15
-_RACE_OF_MEASURED = 1 / 4
+_RACE_OF_MEASURED, _LEAST_RACE_S = 1 / 4, 5.0
 _MEASURED_SHARE = 0.7  # of the wall time that evaluations take; the rest is start-up and building ahead
 
 
@@ -50,10 +50,11 @@ class Clock:
     def race_s(self) -> float:
         """Seconds for the race of the best at the end: at most 20, and a fifteenth of the budget.
 
-        Without a limit of time a quarter of what was measured.
+        Without a limit of time a quarter of what was measured, 5 at least.
         """
-        share = _RACE_SHARE * self.budget_s if self.budget_s is not None else _RACE_OF_MEASURED * self.recorded_s
-        return min(_RACE_S, share)
+        if self.budget_s is None:
+            return min(_RACE_S, max(_LEAST_RACE_S, _RACE_OF_MEASURED * self.recorded_s))
+        return min(_RACE_S, _RACE_SHARE * self.budget_s)
 
     def stop_reason(self, evaluations: int) -> str:
         """The limit that is reached, evals or minutes; else empty."""

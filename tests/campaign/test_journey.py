@@ -291,9 +291,9 @@ def test_who_packs_weights_races_with_its_like() -> None:
 
 
 def test_of_slow_kernels_as_many_race_as_can_run_a_lap_in_time() -> None:
-    """A second per process, four rounds to a lap; 20 s without a budget of minutes, 10 s of 150."""
+    """A second per process, four rounds to a lap; 20 s of an hour, 10 s of 150."""
     texts = [f"// {1.0 - at / 100} 2.0 slow {'word ' * at}" for at in range(4)]
-    _, machine = course(*texts)
+    _, machine = course(*texts, clock=Clock(None, 3600.0))
     assert [len(ran) for ran in machine.ran] == [4]
     _, machine = course(*texts, clock=Clock(None, 150.0))
     assert [len(ran) for ran in machine.ran] == [2]
