@@ -44,7 +44,7 @@ def test_confirmations_go_on_while_there_is_time() -> None:
 
 
 def test_the_race_at_the_end_is_kept_time_for() -> None:
-    """At most 20 s, and a fifteenth of the budget; where time has no limit a quarter of what was measured, 5 s at least."""
+    """At most 20 s, and a fifteenth of the budget; without one a quarter of what was measured, 5 s at least."""
     unlimited = [Clock(evals=3, budget_s=None, recorded_s=measured).race_s for measured in (16.0, 40.0, 600.0)]
     assert unlimited == [5.0, 10.0, 20.0] and Clock(evals=None, budget_s=3600.0).race_s == 20.0
     assert Clock(evals=None, budget_s=180.0).race_s == 12.0
