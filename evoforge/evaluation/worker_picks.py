@@ -81,7 +81,7 @@ class _Pick:
         """Whether an output has these indices, in their order, as they were chosen."""
         return self.values._version == self.version and any(
             output.data_ptr() == one.data_ptr() and output.numel() == one.numel() and output.dtype == one.dtype
-            and output.is_contiguous() and one.is_contiguous() and one._version == version
+            and one._version == version and (_layout(output) == _layout(one) or _plain(output, one))
             for one, version in self.held
         )  # fmt: skip
 
@@ -104,6 +104,8 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         self._names = _FIRST + _ANY if extremes else _ANY
         self._made: list[_Pick] = []
         self._outputs: list[tuple[int, int, _Pick]] = []  # (place among the picks, output, pick)
+        self.free: frozenset[int] = frozenset()
+        """Outputs of which any of equal values serves, chosen among what rests on no such order itself."""
 
     def __torch_function__(
         self,
@@ -128,11 +130,6 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         """Whether an index of one of equal values was computed with where torch names any; asked before `settle`."""
         return any(pick.tied and pick.used for pick in self._made)
 
-    @property
-    def free(self) -> frozenset[int]:
-        """Outputs of which any of equal values serves."""
-        return frozenset(at for _, at, pick in self._outputs if pick.loose)
-
     def settle(self, outputs: Sequence[torch.Tensor], places: Set[int]) -> None:
         """Forgets what is none of the outputs, as forward() returned them, or an exact index.
 
@@ -144,6 +141,8 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
             if found and pick.given:
                 pick.values = pick.values.clone()  # inputs are perturbed in place
             self._outputs += [(place, at, pick) for at in found if pick.loose or not pick.given]
+        first = next((place for place, pick in enumerate(self._made) if pick.tied and pick.used), len(self._made))
+        self.free = frozenset(at for place, at, pick in self._outputs if pick.loose and place <= first)
         self._made.clear()
 
     def equal(self) -> list[tuple[int, int, torch.Tensor]]:
@@ -186,8 +185,12 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
 class OtherOrder(TorchFunctionMode):  # type: ignore[misc]
     """While active, equal values change places wherever torch does not say which of them comes first.
 
-    What is not sorted (``topk(sorted=False)``) is.
+    What need not be sorted (``topk(sorted=False)``) comes the other way round.
     """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
 
     def __torch_function__(
         self,
@@ -199,19 +202,19 @@ class OtherOrder(TorchFunctionMode):  # type: ignore[misc]
         named, name = dict(kwargs or {}), getattr(function, "__name__", "")
         values, dim = _chosen_among(name, args, named)
         free = name in _ANY and not named.get("stable") and "out" not in named
-        if not free or values is None or not values.dim() or dim is None:
+        if not free or values is None or not values.dim() or dim is None or _wrapped(values):
             return function(*args, **named)
         rest = list(args[1:])
         for key in ("input", "self"):
             named.pop(key, None)
-        if name == "topk":
-            rest[_SORTED_AT - 1 :] = []
-            named["sorted"] = True
-        result = function(values.flip(dim), *rest, **named)
-        last = values.shape[dim] - 1
+        order = torch.randperm(values.shape[dim], generator=self._generator)
+        result = function(values.index_select(dim, order), *rest, **named)
         if name == "argsort":
-            return last - result
-        return type(result)((result.values, last - result.indices))
+            return order[result]
+        found = result.values, order[result.indices]
+        if name == "topk" and not _sorted(args, named):
+            found = found[0].flip(dim), found[1].flip(dim)
+        return type(result)(found)
 
 
 def _chosen_among(name: str, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[torch.Tensor | None, int | None]:
@@ -226,13 +229,13 @@ def _picked(name: str, args: Sequence[Any], named: Mapping[str, Any], result: An
     """What an operator chose; nothing where it gives no index, or the exact one."""
     chosen = result if name.startswith("arg") else getattr(result, "indices", None)
     values, dim = _chosen_among(name, args, named)
-    if not isinstance(chosen, torch.Tensor) or values is None:
+    if not isinstance(chosen, torch.Tensor) or values is None or _wrapped(values):
         return []
     loose = name in _ANY and not named.get("stable")
     if not loose and not values.is_floating_point():
         return []
     pick = _Pick(chosen, values, dim, loose, version=values._version, held=[(chosen, chosen._version)])
-    if name == "topk" and not (args[_SORTED_AT] if len(args) > _SORTED_AT else named.get("sorted", True)):
+    if name == "topk" and not _sorted(args, named):
         pick.loose, pick.tied, pick.used = False, True, True
     else:
         pick.tied = loose and _tied(pick)
@@ -242,12 +245,30 @@ def _picked(name: str, args: Sequence[Any], named: Mapping[str, Any], result: An
 def _follow(pick: _Pick, name: str, result: Any) -> None:
     """Notes that something was done with the indices: asked for their shape, held otherwise, or computed with."""
     same = isinstance(result, torch.Tensor) and result.dtype in (torch.int64, torch.int32)
-    same = same and result.numel() == pick.chosen.numel() and result.is_contiguous() and pick.chosen.is_contiguous()
+    same = same and result.numel() == pick.chosen.numel()
     viewed = same and result.data_ptr() == pick.chosen.data_ptr() and result._version == pick.held[0][1]
+    viewed = viewed and _plain(result, pick.chosen)
     if viewed or (same and name in _SAME):
         pick.held.append((result, result._version))
     elif name not in _ASKS or isinstance(result, torch.Tensor):
         pick.used = True
+
+
+def _layout(tensor: torch.Tensor) -> tuple[object, object]:
+    return tensor.shape, tensor.stride()
+
+
+def _plain(*tensors: torch.Tensor) -> bool:
+    return all(one.is_contiguous() for one in tensors)
+
+
+def _sorted(args: Sequence[Any], named: Mapping[str, Any]) -> bool:
+    return bool(args[_SORTED_AT] if len(args) > _SORTED_AT else named.get("sorted", True))
+
+
+def _wrapped(tensor: torch.Tensor) -> bool:
+    """Whether it stands for many (vmap), and has no storage."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
 
 
 def _tied(pick: _Pick) -> bool:

@@ -39,24 +39,25 @@ _OPERANDS: dict[Any, tuple[int, ...]] = {
 
 _EXACT = frozenset({
     "abs", "amax", "amin", "arange", "cat", "ceil", "clamp", "clamp_max", "clamp_min", "clone", "constant_pad_nd",
-    "copy", "copysign", "cummax", "cummin", "diag_embed", "empty", "empty_like", "fill", "flip", "floor", "frac",
-    "full", "full_like", "gather", "hardtanh", "im2col", "index", "index_put", "index_select", "kthvalue",
-    "masked_fill", "masked_scatter", "max", "max_pool2d_with_indices", "max_pool3d_with_indices", "maximum", "median",
-    "min", "minimum", "nan_to_num", "neg", "new_full", "new_ones", "new_zeros", "ones", "ones_like",
-    "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "relu", "repeat", "replication_pad1d",
-    "replication_pad2d", "replication_pad3d", "roll", "round", "scalar_tensor", "scatter", "select_scatter", "sign",
-    "slice_scatter", "sort", "stack", "_to_copy", "threshold", "topk", "tril", "triu", "trunc", "_unsafe_view",
-    "where", "zero", "zeros", "zeros_like",
+    "copy", "copysign", "cummax", "cummin", "diag_embed", "embedding", "empty", "empty_like", "fill", "flip", "floor",
+    "frac", "full", "full_like", "gather", "hardtanh", "im2col", "index", "index_put", "index_select", "kthvalue",
+    "masked_fill", "masked_scatter", "masked_select", "max", "max_pool2d_with_indices", "max_pool3d_with_indices",
+    "maximum", "median", "min", "minimum", "nan_to_num", "neg", "new_full", "new_ones", "new_zeros", "ones",
+    "ones_like", "pixel_shuffle", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "relu", "repeat",
+    "replication_pad1d", "replication_pad2d", "replication_pad3d", "roll", "round", "scalar_tensor", "scatter",
+    "select_scatter", "sign", "slice_scatter", "sort", "stack", "take", "threshold", "_to_copy", "topk", "tril",
+    "triu", "trunc", "_unsafe_view", "upsample_nearest1d", "upsample_nearest2d", "where", "zero", "zeros",
+    "zeros_like",
 })  # fmt: skip
 """Operators whose results are among what they are given, or whole numbers: they round nothing."""
 _ARITHMETIC = frozenset({"add", "addcdiv", "addcmul", "div", "lerp", "mul", "reciprocal", "rsub", "sqrt", "sub"})
 _SUMS = frozenset({
-    "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "addmm", "addmv", "avg_pool2d", "avg_pool3d", "baddbmm", "bmm",
-    "convolution", "cumsum", "dot", "linalg_vector_norm", "logcumsumexp", "logsumexp", "mean", "mm", "mv", "norm",
-    "prod", "_scaled_dot_product_flash_attention_for_cpu", "scatter_add", "std", "std_mean", "sum", "var", "var_mean",
+    "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "avg_pool2d", "avg_pool3d", "cumsum", "linalg_vector_norm", "mean",
+    "norm", "std", "std_mean", "sum", "var", "var_mean",
 })  # fmt: skip
 _NORMS = frozenset({"native_batch_norm", "native_group_norm", "native_layer_norm", "_native_batch_norm_legit"})
 _FUNCTION_ERRS, _SUM_ERRS = 4, 64
+_LANES = 64  # sums side by side, as a plain kernel's
 
 _METHODS = {
     torch.Tensor.float: torch.float32, torch.Tensor.half: torch.float16, torch.Tensor.bfloat16: torch.bfloat16,
@@ -123,8 +124,8 @@ class MadeOfIntegers(TorchDispatchMode):  # type: ignore[misc]
 class Noise(TorchDispatchMode):  # type: ignore[misc]
     """While active, every float64 result of an operator that rounds is off by as much as in single precision.
 
-    By `u` for arithmetic, 4 u for functions, 64 u for what adds up: of equal terms all roundings have one sign.
-    Normalisations are taken apart, for what they divide by can be as small as that.
+    By `u` for arithmetic and 4 u for functions. By 64 u for what adds up, or by a 64th of u for each term where that is
+    more: of equal terms all roundings have one sign. Norms are taken apart: what they divide by can be as small.
 
     Args:
         alike: equal results have equal signs, as they would where one kernel computes them; else all are drawn.
@@ -143,7 +144,7 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
         views = any(one.alias_info is not None and not one.alias_info.is_write for one in func._schema.returns)
         if views or name in _EXACT:
             return made
-        u = self._u * (1 if name in _ARITHMETIC else _SUM_ERRS if name in _SUMS else _FUNCTION_ERRS)
+        u = self._u * (1 if name in _ARITHMETIC else _sum_errs(args, made) if name in _SUMS else _FUNCTION_ERRS)
         with torch.utils._python_dispatch._disable_current_modes():
             for one in pytree.tree_leaves(made):
                 if isinstance(one, torch.Tensor) and one.dtype == torch.float64 and self._alike:
@@ -153,6 +154,13 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
                 elif isinstance(one, torch.Tensor) and one.dtype == torch.float64:
                     perturb(one, one.clone(), u, self._rng)
         return made
+
+
+def _sum_errs(args: Any, made: Any) -> float:
+    """What a running sum in float may be off by, in u."""
+    terms = max((one.numel() for one in args if isinstance(one, torch.Tensor)), default=1)
+    results = max((one.numel() for one in pytree.tree_leaves(made) if isinstance(one, torch.Tensor)), default=1)
+    return max(_SUM_ERRS, terms / max(results, 1) / _LANES)
 
 
 def _is_floating(value: Any) -> bool:

@@ -81,7 +81,10 @@ def fill(specs: Sequence[TensorSpec], values: Sequence[torch.Tensor]) -> SharedT
     for at, (place, value) in enumerate(zip(tensors_of(shared), values, strict=True)):
         if value.numel() and place.dtype == value.dtype and place.is_contiguous() and value.is_contiguous():
             # Writing to the file spares a page fault per 4 KiB of a mapping.
-            data = memoryview(value.reshape(-1).view(torch.uint8).numpy())
+            flat = value.reshape(-1)
+            if flat.stride(0) != 1:  # a single element may have any
+                flat = flat.clone(memory_format=torch.contiguous_format)
+            data = memoryview(flat.view(torch.uint8).numpy())
             written = 0
             while written < len(data):
                 written += os.pwrite(shared.fd, data[written:], shared.segments[at].data + written)

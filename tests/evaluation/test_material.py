@@ -21,7 +21,11 @@ WORKLOADS = [{"name": "relu"}, {"name": "ratio", "MODE": "ratio"}, {"name": "who
              {"name": "place", "MODE": "place"}, {"name": "centred", "MODE": "centred"},
              {"name": "ordered", "MODE": "ordered"}, {"name": "sorted", "MODE": "sorted"},
              {"name": "softmax", "MODE": "softmax"}, {"name": "quantised", "MODE": "quantised"},
-             {"name": "best", "MODE": "best"}]
+             {"name": "best", "MODE": "best"}, {"name": "layers", "MODE": "layers"}, {"name": "both", "MODE": "both"}]
+
+
+torch.manual_seed(1)
+FIRST = torch.randn(256, 256) / 16
 
 
 def Model(x):
@@ -39,13 +43,18 @@ def Model(x):
         return x.softmax(-1)
     if MODE == "quantised":
         return torch.clamp(torch.round(x / 0.05), -128, 127) * 0.05
+    if MODE == "layers":
+        weights = FIRST.to(x.dtype)
+        return torch.nn.functional.gelu(x @ weights + weights[0]) @ weights + weights[1]
+    if MODE == "both":
+        return x * 2, (x + 0.3) - (x + 0.3).mean(-1, keepdim=True)
     if MODE == "best":
         return x.topk(4).indices
     return torch.relu(x) if MODE == "relu" else x + 1
 
 
 def get_inputs():
-    return [torch.arange(64) if MODE == "whole" else torch.randn(64, 1000 if MODE == "centred" else 256)]
+    return [torch.arange(64) if MODE == "whole" else torch.randn(64, 1000 if MODE in ("centred", "both") else 256)]
 """
 
 
@@ -94,7 +103,7 @@ def test_extremes_that_the_task_itself_cannot_bear_are_dropped(worker: Reference
     material.close()
 
 
-@pytest.mark.parametrize("name", ["softmax", "quantised", "best"])
+@pytest.mark.parametrize("name", ["softmax", "quantised", "best", "layers"])
 def test_extremes_that_move_no_output_are_judged_where_rounding_does_not_either(
     worker: ReferenceWorker, name: str
 ) -> None:
@@ -107,10 +116,11 @@ def test_extremes_that_move_no_output_are_judged_where_rounding_does_not_either(
 
 def test_extremes_that_only_rounding_moves_are_dropped(worker: ReferenceWorker) -> None:
     """Beside 0.3 nothing is left of tiny inputs: what remains is how exact a mean of equal numbers happens to be."""
-    material = material_of(worker, "centred")
-    families = [known.family for known in draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))]
-    assert families == ["offset", "outliers", "large", "zeros"] and material.dropped == ("tiny",)
-    material.close()
+    for name in ("centred", "both"):
+        material = material_of(worker, name)
+        families = [known.family for known in draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))]
+        assert families == ["offset", "outliers", "large", "zeros"] and material.dropped == ("tiny",)
+        material.close()
 
 
 def test_extremes_with_equal_values_are_dropped_where_their_order_decides(worker: ReferenceWorker) -> None:
