@@ -58,7 +58,7 @@ def plain(value: Any) -> Any:
 
 def emit(value: Mapping[str, Any]) -> None:
     """Prints the command's one JSON object."""
-    print(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False))
+    print(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False), flush=True)
 
 
 def error_object(kind: str, message: str) -> dict[str, Any]:
@@ -74,7 +74,6 @@ def fail(kind: str, message: str, as_json: bool, status: int, finished: Mapping[
     if as_json:
         try:
             emit({**error_object(kind, message), **(finished or {})})
-            sys.stdout.flush()
             return status
         except OSError:  # nowhere to print to, which may be what went wrong
             pass

@@ -136,7 +136,7 @@ class Judge:
 
     @property
     def dropped_families(self) -> dict[str, tuple[str, ...]]:
-        """Per workload the input families drawn so far on which the task itself fails, if any."""
+        """Per workload the input families drawn so far that were dropped (`material`), if any."""
         return {name: material.dropped for name, material in self._stand.materials.items() if material.dropped}
 
     @property

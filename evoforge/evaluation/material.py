@@ -147,14 +147,13 @@ def make_material(
 
 def draw_known(worker: ReferenceWorker, name: str, rng: np.random.Generator, family: str = "given") -> Known:
     """A fresh input set under a secret seed, with its reference; another one where it happens to be moot."""
-    for left in reversed(range(_DRAWS if family == "given" else 1)):
+    draws = _DRAWS if family == "given" else 1
+    while True:
         inputs = worker.inputs(name, _seed(rng), family)
-        known = Known(inputs, worker.reference(name, inputs), family)
-        if left and known.reference.moot:
-            known.close()
-            continue
-        break
-    return known
+        known, draws = Known(inputs, worker.reference(name, inputs), family), draws - 1
+        if not draws or not known.reference.moot:
+            return known
+        known.close()
 
 
 def draw_unseen(worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator) -> Known:

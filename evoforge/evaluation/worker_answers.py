@@ -16,7 +16,7 @@ from evoforge.evaluation.worker_picks import OtherOrder, Picks
 from evoforge.evaluation.worker_precision import MadeOfIntegers, MatrixOperands, Noise, moved, rounded
 from evoforge.evaluation.worker_tensors import add_change, finish_scale, max_error, perturb
 
-__all__ = ["ORDER", "ROUNDING", "Answers", "answers_of"]
+__all__ = ["Answers", "answers_of"]
 
 _RUNS = 3  # with perturbed inputs
 _LEAST = 2.0**-126
@@ -25,8 +25,7 @@ _ORDERS = 2
 _SUMS = 2.0**-36  # of the largest: what another order of a double-precision sum may do
 _ULP = {"bf16": 2.0**-7, "f16": 2.0**-10}  # of outputs that are held to one, over their magnitude: at most
 
-ORDER, ROUNDING = "order", "rounding"
-"""What an output may rest on that nothing defines: which of equal values torch names; what order sums are taken in."""
+_ORDER, _ROUNDING = "order", "rounding"  # `worker.Reference` says what they mean
 
 
 @dataclass(frozen=True)
@@ -109,9 +108,9 @@ class _Runs:
         moot = ""
         still = frozenset(at for known, at in zip(moved_by_inputs, floats, strict=True) if not known)
         if still and not all(self._stands(y64, roots, still, alike) for alike in (True, False)):
-            moot = ROUNDING
+            moot = _ROUNDING
         if ambiguous and not all(self._ordered(y64, picks.free) for _ in range(_ORDERS)):
-            moot = ORDER
+            moot = _ORDER
         also = picks.alternatives(runs=_RUNS, factor=workload.factor, u=self._u)
         return Answers(y64, roots, errors, also, picks.equal(), moot)
 
@@ -153,7 +152,8 @@ class _Runs:
 
     def _again(self, within: AbstractContextManager[Any]) -> list[torch.Tensor]:
         for double, one in zip(self._doubles, self._tensors, strict=True):
-            double.copy_(one)
+            if one.is_floating_point():  # others are the inputs themselves
+                double.copy_(one)
         with within:
             other = self._run()
         return [one.to(torch.float64 if spec.is_float else torch.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,13 +107,7 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         self.free: frozenset[int] = frozenset()
         """Outputs of which any of equal values serves, chosen among what rests on no such order itself."""
 
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: Any,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = dict(kwargs or {})
         given = {id(leaf) for leaf in pytree.tree_leaves((args, named))} if self._made else set()
         touched = [pick for pick in self._made if any(id(one) in given and one._version == at for one, at in pick.held)]
@@ -192,13 +186,7 @@ class OtherOrder(TorchFunctionMode):  # type: ignore[misc]
         super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
 
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: Any,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named, name = dict(kwargs or {}), getattr(function, "__name__", "")
         values, dim = _chosen_among(name, args, named)
         free = name in _ANY and not named.get("stable") and "out" not in named

@@ -543,6 +543,10 @@ def get_inputs():
         ("return torch.zeros_like(x, dtype=torch.bool).scatter(-1, x.argsort(-1)[:, :1], True)", "order"),
         ("return (x * torch.arange(5)).gather(-1, x.topk(3).indices).topk(2).indices", "order"),
         ("return torch.vmap(lambda row: row.topk(2).values)(x)", ""),
+        (
+            "best = (x * 2).long().argsort(-1)\n    return torch.zeros_like(x).scatter(-1, best, x.cumsum(-1)), best",
+            "order",
+        ),
         ("order = x.sort(-1)\n    return torch.zeros_like(x).scatter(-1, order[1], order[0].cumsum(-1))", "order"),
     ],
 )
