@@ -47,7 +47,7 @@ def simulate(arm: str, seed: int, usd: float, shared: float = SHARED, decisive: 
     """The campaign when its dollars are spent: search, ledger, and why it stopped."""
     pool, bandit, every = _credit(arm, seed)
     ledger = Ledger(Caps(usd=usd))
-    client = Metered(Author(SPEC, seed), [SPEC], ledger, lambda call: None)
+    client = Metered(Author(SPEC, seed), [SPEC], ledger, lambda call: 0, lambda number, call: None)
     desk = Desk(client, [SPEC], tokens=24000, send=Send(), at_once=WORKERS)
     world, selection = World(seed, shared, decisive), Selection()
     journey = Journey(

@@ -131,7 +131,7 @@ class Campaign:
         try:
             return self._run_locked(Narrator(observer))
         except (UsageError, UnsupportedError, MissingToolError, NotFoundError):
-            paid = any(row.call.usd for row in self.store.calls(self.name))
+            paid = any(row.call.usd or row.call.unsure_usd for row in self.store.calls(self.name))
             if self._new and not paid and not self.store.proposals(self.name):
                 self.store.delete_campaign(self.name)
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,13 +19,14 @@ __all__ = ["Answered", "Desk"]
 
 _SILENT = (Outcome.FAILED, Outcome.REJECTED)  # ends of a call that nobody answered
 _PATIENCE = 3  # rejections in a row after which a model that did answer is asked no more
+_LONGEST_REST = 31  # rounds
 
 
 @dataclass(frozen=True)
 class Answered:
     """What became of a question: a proposal, or the `reason` why there is none. `usd` was paid either way.
 
-    Both are empty where nobody was asked, because the budget is spent.
+    Both are empty where nobody was asked, because the budget is spent. `silent`: nobody answered.
     """
 
     ticket: int
@@ -34,6 +36,7 @@ class Answered:
     proposal: Proposal | None
     reason: str
     usd: float
+    silent: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,15 +62,17 @@ class Desk:
             unknown model.
         asked: keeps what is needed to judge the reply, should this process be gone by then.
         notice: is told in one sentence what a person should know.
+        stopping: is set once no call should be tried again.
 
     A model that has not answered yet and is rejected (a wrong key, an unknown name) ends it all. One that has is
-    given up after three rejections in a row: its quota may be used up at night, while others go on.
+    given up after three rejections in a row: its quota may be used up at night, while others go on. One of which a
+    whole round heard nothing rests for a round, then for 3, 7, 15, 31: each wait for it is one of the device, too.
     """
 
     def __init__(
         self, client: Client, specs: Sequence[ModelSpec], *, tokens: int, send: Send, at_once: int,
         past: Iterable[Call] = (), asked: Callable[[int, Assignment, str, Prompt], object] = lambda *_: None,
-        notice: Callable[[str], object] = lambda text: None,
+        notice: Callable[[str], object] = lambda text: None, stopping: threading.Event | None = None,
     ) -> None:  # fmt: skip
         self._client = client
         self._specs = {spec.model: spec for spec in specs}
@@ -84,17 +89,31 @@ class Desk:
             if call.outcome not in _SILENT:
                 self._answered.add(call.model)
         self._rejected: Counter[str] = Counter()  # in a row
+        self._silent: Counter[str] = Counter()  # rounds in a row
+        self._rest: Counter[str] = Counter()  # rounds that are left
+        self._stopping = stopping or threading.Event()
         self._spent: dict[str, str] = {}
 
     @property
-    def models(self) -> tuple[str, ...]:
-        """The models that may be asked: neither given up nor too dear for what is left of the budget."""
+    def alive(self) -> tuple[str, ...]:
+        """The models that are neither given up nor too dear for what is left of the budget."""
         return tuple(name for name in self._specs if name not in self._spent and self._rejected[name] < _PATIENCE)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models to ask: those of them that do not rest."""
+        return tuple(name for name in self.alive if self._rest[name] <= 0)
+
+    def wake(self) -> bool:
+        """Ends every rest, for there is nobody else to ask; whether there was one."""
+        rested = self.models != self.alive
+        self._rest.clear()
+        return rested
 
     @property
     def spent(self) -> str:
         """Why the budget lets nobody be asked any more; empty while somebody may be."""
-        return "" if self.models else next(iter(self._spent.values()), "")
+        return "" if self.alive else next(iter(self._spent.values()), "")
 
     @property
     def waiting(self) -> int:
@@ -163,6 +182,13 @@ class Desk:
     def _judge(self, heard: Sequence[tuple[str, Reply | ModelRejectedError]]) -> None:
         """Counts rejections. A recorded one never ends anything: a replay goes on as its campaign did."""
         self._answered |= {model for model, reply in heard if _reply(reply, model).outcome not in _SILENT}
+        self._rest -= Counter(list(self._specs))
+        for model in sorted({model for model, _ in heard}):
+            if any(_reply(found, name).outcome is not Outcome.FAILED for name, found in heard if name == model):
+                self._silent[model] = 0
+            else:
+                self._silent[model] += 1
+                self._rest[model] = min(2 ** self._silent[model] - 1, _LONGEST_REST)
         for model, found in heard:
             if isinstance(found, ModelRejectedError) and model not in self._answered:
                 raise found
@@ -178,6 +204,7 @@ class Desk:
 
     def close(self) -> None:
         """Waits for what is in flight, so that its cost is booked; starts nothing more."""
+        self._stopping.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _read(self, out: _Out, found: Reply | ModelRejectedError | None) -> Answered:
@@ -185,7 +212,7 @@ class Desk:
             return _answered(out, None, "", 0.0)
         reply = _reply(found, out.model)
         if reply.outcome not in (Outcome.OK, Outcome.TRUNCATED):
-            return _answered(out, None, f"{reply.outcome}: {reply.reason}", reply.usd)
+            return _answered(out, None, f"{reply.outcome}: {reply.reason}", reply.usd, reply.outcome in _SILENT)
         try:
             answer = read_reply(reply.text, out.assignment.brief.task.language, out.assignment.parents)
             proposal = out.assignment.proposal(
@@ -206,5 +233,5 @@ def _reply(found: Reply | ModelRejectedError, model: str) -> Reply:
     return Reply("", Outcome.REJECTED, Usage(), 0.0, 0.0, model, str(found))
 
 
-def _answered(out: _Out, proposal: Proposal | None, reason: str, usd: float) -> Answered:
-    return Answered(out.ticket, out.assignment.emitter, out.meta_prompt, out.model, proposal, reason, usd)
+def _answered(out: _Out, proposal: Proposal | None, reason: str, usd: float, silent: bool = False) -> Answered:
+    return Answered(out.ticket, out.assignment.emitter, out.meta_prompt, out.model, proposal, reason, usd, silent)

@@ -42,16 +42,17 @@ from evoforge.prompts import Note, PromptPool, TaskBrief
 
 __all__ = ["EXHAUSTED", "Loop"]
 
-_NO_MONEY, _NO_MODEL = "model budget", "no model left"
+_NO_MONEY, _NO_MODEL, _NO_NEWS = "model budget", "no model left", "nothing new from models"
 _NO_GENERATOR, _NO_SPACE = "no generator", "space exhausted"
 _NEAR_BOUND = "near the bound"
-EXHAUSTED = (_NO_MONEY, _NO_MODEL, _NO_GENERATOR, _NO_SPACE, _NEAR_BOUND)
+EXHAUSTED = (_NO_MONEY, _NO_MODEL, _NO_NEWS, _NO_GENERATOR, _NO_SPACE, _NEAR_BOUND)
 """Why a search stops of its own: there is nothing left to propose, or to gain."""
 
 _HOPELESS = -2.0  # log2: what is expected below is not proposed; such a guess errs by about 1.5
 _UNRANKED = 0.1  # share of the proposals that are taken as they come all the same
 _STAGNANT = 64  # tickets without a new elite, after which as many start from nothing
 _ATTEMPTS = 64  # asks of a round that may find nothing before the space counts as exhausted
+_FRUITLESS = 64  # questions to models in a row that led to nothing to judge, after which they are asked no more
 
 
 @dataclass
@@ -75,6 +76,7 @@ class Loop:
     desk: Desk | None = None
     headroom: float | None = None
     next_ticket: int = 0
+    _fruitless: int = 0
     _noticed: set[str] = field(default_factory=set)
     _implied_of: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -106,13 +108,22 @@ class Loop:
             answered = self.desk.collect() if self.desk else []
             batch = self._ask()
             idle = not batch and not deeper and not answered and not (self.desk and self.desk.waiting)
-            if idle and not self._tuned():
+            if idle and not (self.desk and self.desk.wake()) and not self._tuned():
                 return self._nothing_left()
             self._round(batch)
-            self._round(self._answers(answered))
+            kernels = self._answers(answered)
+            self._round(kernels)
+            self._fruitless = 0 if batch or deeper or kernels else self._fruitless + self._in_vain(answered)
+            if self._fruitless >= _FRUITLESS and not self._tuned():
+                return _NO_NEWS
             self.journey.doubt()
             self._evolve()
         return reason
+
+    def _in_vain(self, answered: Sequence[Answered]) -> int:
+        """How many answers cost without a kernel; where time limits the search, a server may be gone for a while."""
+        patient = self.journey.clock.budget_s is not None
+        return sum(bool(one.reason or one.proposal) and not (patient and one.silent) for one in answered)
 
     def _tuned(self) -> bool:
         """Tunes what stands near the best, now that no more kernels come; whether there was anything.
@@ -120,7 +131,7 @@ class Loop:
         Where the models were refused (a wrong key) nothing is: that has to be told at once.
         """
         found = False
-        refused = self.desk is not None and not self.desk.models and not self.desk.spent
+        refused = self.desk is not None and not self.desk.alive and not self.desk.spent
         while not refused and not self.journey.clock.stop_reason(self.state.spent) and self.journey.deepen(drawn=True):
             found = True
         return found
@@ -141,7 +152,7 @@ class Loop:
         if self.desk and self.desk.spent:
             self.journey.narrator.tell("notice", text=self.desk.spent)
             return _NO_MONEY
-        if self.desk and not self.desk.models:
+        if self.desk and not self.desk.alive:
             return _NO_MODEL
         return _NO_GENERATOR if self.space is None and not self.desk else _NO_SPACE
 
@@ -270,8 +281,8 @@ class Loop:
 
         Who was `barren` is not asked again while others are left.
         """
-        models = self.desk.models if self.desk else ()
         emitters = self.emitters if self.space is not None else ()
+        models = (self.desk.models if emitters else self.desk.alive) if self.desk else ()
         arms = arms_of([*emitters, *self.writers], self.pool.active(), view, models)
         arms = [arm for arm in arms if arm.emitter not in barren] or arms
         empty = view.reachable - view.elites.keys()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from evoforge.campaign._asked import asked_of
@@ -103,15 +104,21 @@ def desk_of(
     budget = config.budget
     past = [row.call for row in store.calls(name)]
     client: Client
+    stopping = threading.Event()
     if replay is None:
-        client = LiteLLMClient(specs, until=until)
+        client = LiteLLMClient(specs, until=until, stopping=stopping)
     else:
-        client = _Replayed(open_store(replay, create=False), LiteLLMClient(specs, until=until) if extend else None)
+        asking = LiteLLMClient(specs, until=until, stopping=stopping) if extend else None
+        client = _Replayed(open_store(replay, create=False), asking)
     ledger = Ledger(Caps(usd=budget.usd, tokens=budget.tokens, calls=budget.calls), Totals.of(past))
-    metered = Metered(client, specs, ledger, lambda call: store.record_call(name, call))
+    metered = Metered(
+        client, specs, ledger, lambda call: store.record_call(name, call),
+        lambda number, call: store.replace_call(name, number, call),
+    )  # fmt: skip
     return Desk(
         metered, specs, tokens=config.meta_prompts.tokens, send=sent_by(config), at_once=config.workers,
         past=past, asked=lambda *question: store.issue_ticket(name, asked_of(name, *question)), notice=notice,
+        stopping=stopping,
     )  # fmt: skip
 
 

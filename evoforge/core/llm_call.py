@@ -22,7 +22,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Call:
-    """A call as it is stored: append-only, and enough to replay it.
+    """A call as it is stored, enough to replay it.
 
     `ticket` and `meta_prompt` are None where no proposal asked (prompt evolution). `cached_tokens` are among
     `prompt_tokens`. `retries` counts requests beyond the first. `unsure_usd` and `unsure_tokens` are

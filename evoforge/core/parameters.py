@@ -58,6 +58,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
 }
 _MAX_CHOICES = 256
 _MAX_PARAMETERS = 32
+_MAX_REQUIRES = 64
 _DRAWS = 64  # that may break what the parameters require
 _MAX_EXPRESSION = 500  # characters: what nests deeper than the interpreter goes is longer
 
@@ -148,6 +149,8 @@ class ParameterSpace:
                     raise ParameterError(f"line {number}: at most {_MAX_CHOICES} choices, got {len(choices)}")
                 parameters.append(Parameter(param.group(1), default, choices))
             elif text.startswith("require "):
+                if len(constraints) == _MAX_REQUIRES:
+                    raise ParameterError(f"line {number}: expected at most {_MAX_REQUIRES} require lines, got more")
                 constraints.append(_as_python(text.removeprefix("require ").strip().rstrip("; ")))
             elif text.startswith(("param", "require")):
                 raise ParameterError(
@@ -173,6 +176,10 @@ class ParameterSpace:
         if any(values[parameter.name] not in parameter.choices for parameter in self.parameters):
             return False
         return all(_holds(text, values) for text in self.constraints)
+
+    def broken(self, values: Params) -> int:
+        """How many constraints `values`, of every parameter one of its choices, do not meet."""
+        return sum(not _holds(text, values) for text in self.constraints)
 
     def inherit(self, values: Params) -> dict[str, int]:
         """The defaults, overlaid by what of `values` fits; the bare defaults if that is infeasible."""

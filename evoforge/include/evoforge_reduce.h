@@ -162,6 +162,17 @@ template <template <class> class A, class T>
 EVO_INLINE A<T> across(const A<T>& a) { return a; }
 template <bool Largest, class T>
 EVO_INLINE extreme<Largest, T> across(const extreme<Largest, T>& a) { return a; }
+// What was accumulated so far goes to another: many small terms lose digits beside a large sum.
+template <class A>
+EVO_INLINE void fold(A& from, A& into) {
+    into.merge(from);
+    from = A{};
+}
+template <class A, int count>
+EVO_INLINE void fold(A (&from)[count], A (&into)[count]) {
+#pragma GCC unroll 8
+    for (int i = 0; i < count; ++i) fold(from[i], into[i]);
+}
 // Several accumulators of lanes become one of scalars.
 template <class A, int count>
 EVO_INLINE auto across(A (&parts)[count]) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,10 +22,9 @@ __all__ = ["LiteLLMClient"]
 
 _LONGEST_WAIT_S = 120.0
 """A provider that asks for more is not waited for: the call has failed."""
-_UNSURE_ATTEMPTS = 2
-"""Attempts that may cost without an answer: with more, a dead line would empty the purse."""
 _LONGEST_REPLY = 400_000
-_MOST_TOKENS = 10**9  # of one call; a count beyond is none
+_BEYOND_BELIEF = 10
+"""A count so many times the most that a request can take is none: it would end a campaign by one reply."""
 _LONGEST_REASON = 300
 _ENDS = {FaultKind.REFUSED: Outcome.REFUSED, FaultKind.REJECTED: Outcome.REJECTED}
 
@@ -46,11 +46,10 @@ class _Tries:
 class LiteLLMClient:
     """A `Client` for the given models. Keys are read from the environment at each call and not kept.
 
-    429, 5xx, timeouts and connections that fail are tried again, up to `attempts` in all, after a
+    429, 5xx, timeouts and connections that fail are tried again, as often as the request allows, after a
     random wait that doubles, and not before a ``Retry-After`` is over; none begins after `until` (as
-    `time.monotonic`), since nobody has a use for its answer. Attempts that may have cost
-    something unseen end after two. litellm's own repetition is off: the spend would be booked once
-    and made twice.
+    `time.monotonic`) or once `stopping` is set, since nobody has a use for its answer. litellm's own
+    repetition is off: the spend would be booked once and made twice.
 
     Raises:
         UsageError: an unknown price or provider, a key's variable that is not set, a server given
@@ -62,9 +61,9 @@ class LiteLLMClient:
         self,
         specs: Sequence[ModelSpec],
         *,
-        attempts: int = 5,
         until: float = math.inf,
-        sleep: Callable[[float], None] = time.sleep,
+        stopping: threading.Event | None = None,
+        sleep: Callable[[float], None] | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._environ = os.environ if environ is None else environ
@@ -74,7 +73,8 @@ class LiteLLMClient:
         for spec in specs:
             prices_of(spec)
             _require_provider(spec, self._environ)
-        self._attempts, self._until, self._sleep = attempts, until, sleep
+        self._until, self._stopping = until, stopping or threading.Event()
+        self._sleep = sleep
 
     def complete(self, request: Request) -> Reply:
         spec = self._specs.get(request.model)
@@ -82,7 +82,7 @@ class LiteLLMClient:
             raise UsageError(f"expected one of {', '.join(self._specs) or 'no models'}, got {request.model!r}")
         prices, tries, start = prices_of(spec), _Tries(), time.monotonic()
         try:
-            reply = self._retrying(tries)(self._attempt, spec, prices, request, tries)
+            reply = self._retrying(request, tries)(self._attempt, spec, prices, request, tries)
         except _Failed as failed:
             fault = failed.fault
             reply = Reply(
@@ -105,7 +105,7 @@ class LiteLLMClient:
             raise ModelRejectedError(f"{request.model}: {reply.reason}; {_mend(spec)}", reply)
         return reply
 
-    def _retrying(self, tries: _Tries) -> Callable[..., Reply]:
+    def _retrying(self, request: Request, tries: _Tries) -> Callable[..., Reply]:
         import tenacity
 
         def fault(state: tenacity.RetryCallState) -> Fault:
@@ -115,13 +115,14 @@ class LiteLLMClient:
 
         jitter = tenacity.wait_random_exponential(multiplier=1.0, max=60.0)
         return tenacity.Retrying(
-            sleep=self._sleep,
+            sleep=self._sleep or tenacity.sleep_using_event(self._stopping),
             retry=tenacity.retry_if_exception(
                 lambda error: isinstance(error, _Failed) and error.fault.kind is FaultKind.AGAIN
             ),
             stop=lambda state: (
-                tries.made >= self._attempts
-                or tries.unsure >= _UNSURE_ATTEMPTS
+                tries.made >= request.attempts
+                or tries.unsure >= request.unsure_attempts
+                or self._stopping.is_set()
                 or fault(state).retry_after_s > _LONGEST_WAIT_S
                 or time.monotonic() + state.upcoming_sleep > self._until
             ),
@@ -182,7 +183,8 @@ def _require_provider(spec: ModelSpec, environ: Mapping[str, str]) -> None:
             f"litellm knows no provider of {spec.model}; name it <provider>/<model>, or openai/<name> with api_base"
         )
     if spec.api_key_env is not None and not environ.get(spec.api_key_env):
-        raise UsageError(f"{spec.model} needs its key in {spec.api_key_env}, which is not set; export it")
+        name = redact(spec.api_key_env, (), environ)
+        raise UsageError(f"{spec.model} needs its key in {name}, which is not set; export it")
     if spec.api_base is not None:
         return
     for name in (f"{provider.upper()}_API_BASE", f"{provider.upper()}_BASE_URL"):
@@ -197,7 +199,7 @@ def _require_provider(spec: ModelSpec, environ: Mapping[str, str]) -> None:
 
 def _read(answer: Any, prices: Prices, request: Request) -> Reply:
     """Raises whatever it likes for an answer of another shape."""
-    usage, reason = _usage(getattr(answer, "usage", None)), ""
+    usage, reason = _usage(getattr(answer, "usage", None), request), ""
     if usage is not None and not answer.choices:
         return Reply("", Outcome.EMPTY, usage, prices.usd(usage), 0.0, request.model, "the server gave no choice")
     choice = answer.choices[0]
@@ -205,10 +207,13 @@ def _read(answer: Any, prices: Prices, request: Request) -> Reply:
     content = message.content
     text = content if isinstance(content, str) else ""
     refusal = (getattr(message, "provider_specific_fields", None) or {}).get("refusal")
+    written = estimate_tokens(text or str(refusal or ""))
     if usage is None:
-        asked = estimate_tokens(request.system + request.user)
-        usage = Usage(asked, 0, estimate_tokens(text or str(refusal or "")))
-        reason = "the server counted no tokens; they are estimated"
+        usage = Usage(estimate_tokens(request.system + request.user), 0, written)
+        reason = "the server counted no tokens, or more than there can be; they are estimated"
+    elif usage.completion_tokens == 0 and written:
+        usage = replace(usage, completion_tokens=written)
+        reason = "the server counted no tokens of the reply; they are estimated"
     if choice.finish_reason == "content_filter" or refusal:
         outcome, text = Outcome.REFUSED, text or str(refusal or "")
     elif choice.finish_reason == "length" or len(text) > _LONGEST_REPLY:
@@ -218,12 +223,12 @@ def _read(answer: Any, prices: Prices, request: Request) -> Reply:
     return Reply(text[:_LONGEST_REPLY], outcome, usage, prices.usd(usage), 0.0, request.model, reason)
 
 
-def _usage(found: Any) -> Usage | None:
+def _usage(found: Any, request: Request) -> Usage | None:
     """None where the provider counted nothing that can be."""
     prompt, completion = getattr(found, "prompt_tokens", None), getattr(found, "completion_tokens", None)
     if not isinstance(prompt, int) or not isinstance(completion, int) or prompt <= 0 or completion < 0:
         return None
-    if max(prompt, completion) > _MOST_TOKENS:
+    if prompt > _BEYOND_BELIEF * request.most_prompt_tokens or completion > _BEYOND_BELIEF * request.max_tokens:
         return None
     cached = getattr(getattr(found, "prompt_tokens_details", None), "cached_tokens", None)
     return Usage(prompt, min(max(cached, 0), prompt) if isinstance(cached, int) else 0, completion)

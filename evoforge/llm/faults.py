@@ -52,6 +52,8 @@ def read_fault(error: BaseException) -> Fault:
         return _of_status(_status(answered[0]), names, links, answered)
     if names & _NOT_SENT:
         return Fault(FaultKind.AGAIN, "the server cannot be reached")
+    if "TooLongError" in names:
+        return Fault(FaultKind.FAILED, "the answer is longer than any completion", unsure=True)
     if "APITimeoutError" in names or "TimeoutException" in names or "Timeout" in names:
         return Fault(FaultKind.AGAIN, "no answer in time", unsure=True)
     if names & {"APIConnectionError", "TransportError"}:
@@ -64,6 +66,10 @@ def read_fault(error: BaseException) -> Fault:
 def _of_status(status: int, names: set[str], links: list[BaseException], answered: list[BaseException]) -> Fault:
     said = _line(_said(answered) or str(links[0]))
     codes = {str(code) for link in answered if (code := getattr(link, "code", None))}
+    if 300 <= status < 400:
+        return Fault(
+            FaultKind.REJECTED, f"the server sends the prompt elsewhere ({status}); if that is right, name that address"
+        )
     if status < 400:
         return Fault(FaultKind.FAILED, "the server's answer is no chat completion", unsure=True)
     if status == 429 and "insufficient_quota" in codes:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from evoforge.core import Call, storable
+from evoforge.core import Call, Outcome, storable
 from evoforge.errors import BudgetSpentError, ModelRejectedError, UsageError
 from evoforge.llm.records import Client, Reply, Request, Usage, call_of, reply_of
 from evoforge.llm.specs import ModelSpec, prices_of
@@ -20,6 +20,8 @@ _ROUNDING = 1e-12
 @dataclass(frozen=True)
 class Caps:
     """The most that models may take; None: no limit. `usd` 0 forbids calls that cost, free ones pass.
+
+    `calls` counts what a provider sees: attempts that are made again are among them.
 
     `minutes` counts the time that calls took, waits between attempts included, side by side or not.
     """
@@ -82,18 +84,23 @@ class Totals:
 
 @dataclass(frozen=True, eq=False)
 class Reservation:
-    """The most that one call in flight may take. Each is one object: settled or released once."""
+    """The most that one call in flight may take. Each is one object: settled or released once.
+
+    `attempts` in all are paid for by the cap on calls, `unsure_attempts` of them by dollars and tokens.
+    """
 
     usd: float
     tokens: int
+    attempts: int = 1
+    unsure_attempts: int = 1
 
 
 class Ledger:
     """Books calls so that those in flight cannot overspend together. Safe to use from several threads.
 
     A call is let go only when its worst case (the whole prompt at a token per two bytes and uncached,
-    a reply of `max_tokens`) fits into what is left beside the worst cases in flight. What a call took
-    is booked in full; only one that was tried again after a timeout can take more than was reserved.
+    a reply of `max_tokens`) fits into what is left beside the worst cases in flight. It may be tried
+    again as far as that fits, too. What a call took is booked in full.
     """
 
     def __init__(self, caps: Caps, spent: Totals | None = None) -> None:
@@ -110,7 +117,7 @@ class Ledger:
             return self._totals
 
     def reserve(self, request: Request, spec: ModelSpec, *, wait: bool = False) -> Reservation:
-        """Sets the worst case aside.
+        """Sets the worst case aside: of one attempt, and of as many more that the request allows as fit.
 
         With `wait` a call that fits only once others are settled waits for them, and those that come after it wait for
         it: which calls are let go depends on their order and on what they took, not on how long.
@@ -129,8 +136,9 @@ class Ledger:
                     if not wait or self._queue[0] is turn:
                         problem = self._problem(most, self._open)
                         if problem is None:
-                            self._open.add(most)
-                            return most
+                            held = self._granted(most, request)
+                            self._open.add(held)
+                            return held
                         if not wait or not self._open or self._problem(most, ()) is not None:
                             raise BudgetSpentError(problem)
                     self._changed.wait()
@@ -138,6 +146,17 @@ class Ledger:
                 if wait:
                     self._queue.remove(turn)
                     self._changed.notify_all()
+
+    def _granted(self, one: Reservation, request: Request) -> Reservation:
+        """As many attempts as fit, where one does: first those that may cost, then the others."""
+        held = one
+        for unsure in range(2, request.unsure_attempts + 1):
+            more = Reservation(unsure * one.usd, unsure * one.tokens, unsure, unsure)
+            held = more if self._problem(more, self._open) is None else held
+        for attempts in range(held.attempts + 1, request.attempts + 1):
+            more = replace(held, attempts=attempts)
+            held = more if self._problem(more, self._open) is None else held
+        return held
 
     def settle(self, reservation: Reservation, reply: Reply) -> None:
         """Books what the call took in place of what was set aside.
@@ -170,7 +189,8 @@ class Ledger:
             left = caps.tokens - totals.most_tokens - sum(other.tokens for other in held)
             if most.tokens > left:
                 return _sentence("tokens", f"{most.tokens:,}", f"{max(left, 0):,}", f"{caps.tokens:,}", held)
-        if caps.calls is not None and totals.calls + len(held) >= caps.calls:
+        made = totals.requests + sum(other.attempts for other in held)
+        if caps.calls is not None and made + most.attempts > caps.calls:
             return _sentence("calls", "1", "0", f"{caps.calls:,}", held)
         if caps.minutes is not None and totals.seconds >= 60 * caps.minutes:
             return _sentence("minutes", "some", "0", f"{caps.minutes:g}", held)
@@ -183,12 +203,21 @@ def _sentence(what: str, most: str, left: str, cap: str, held: Sequence[Reservat
 
 
 class Metered:
-    """A `Client` that reserves, asks, settles and records every call, failed and rejected ones too."""
+    """A `Client` that reserves, asks, settles and records every call, failed and rejected ones too.
+
+    A call is recorded before it is made, as one whose answer nobody heard and that may have cost the most it can:
+    that stays should the process end meanwhile. What it came to is put in its place.
+
+    Args:
+        record: stores a call and gives its number.
+        conclude: puts what the call of that number came to in its place; None: it was never made.
+    """
 
     def __init__(
-        self, client: Client, specs: Sequence[ModelSpec], ledger: Ledger, record: Callable[[Call], object]
-    ) -> None:
-        self._client, self._ledger, self._record = client, ledger, record
+        self, client: Client, specs: Sequence[ModelSpec], ledger: Ledger,
+        record: Callable[[Call], int], conclude: Callable[[int, Call | None], object],
+    ) -> None:  # fmt: skip
+        self._client, self._ledger, self._record, self._conclude = client, ledger, record, conclude
         self._specs = {spec.model: spec for spec in specs}
 
     def complete(self, request: Request) -> Reply:
@@ -196,20 +225,30 @@ class Metered:
         spec = self._specs.get(request.model)
         if spec is None:
             raise UsageError(f"expected one of {', '.join(self._specs) or 'no models'}, got {request.model!r}")
-        reservation = self._ledger.reserve(request, spec, wait=True)
+        held = self._ledger.reserve(request, spec, wait=True)
+        allowed = replace(request, attempts=held.attempts, unsure_attempts=held.unsure_attempts)
+        number: int | None = None
+        reply: Reply | None = None
         try:
-            reply = self._client.complete(request)
+            number = self._record(call_of(request, _unheard(request, held)))
+            reply = self._client.complete(allowed)
             reply = replace(reply, text=storable(reply.text))  # as a replay reads it
+            return reply
         except ModelRejectedError as error:
-            if isinstance(error.reply, Reply):
-                self._ledger.settle(reservation, error.reply)
-                self._record(call_of(request, error.reply))
+            reply = error.reply if isinstance(error.reply, Reply) else None
+            raise
+        finally:
+            if reply is None:
+                self._ledger.release(held)
             else:
-                self._ledger.release(reservation)
-            raise
-        except BaseException:
-            self._ledger.release(reservation)
-            raise
-        self._ledger.settle(reservation, reply)
-        self._record(call_of(request, reply))
-        return reply
+                self._ledger.settle(held, reply)
+            if number is not None:
+                self._conclude(number, call_of(request, reply) if reply is not None else None)
+
+
+def _unheard(request: Request, held: Reservation) -> Reply:
+    """What is known of a call before it is made."""
+    return Reply(
+        "", Outcome.FAILED, Usage(), 0.0, 0.0, request.model, "in flight, or its process ended before the answer",
+        unsure_usd=held.usd, unsure_tokens=held.tokens,
+    )  # fmt: skip

@@ -48,12 +48,20 @@ def import_litellm() -> Any:
         for text in _NOISE:
             warnings.filterwarnings("ignore", text, UserWarning)
         litellm.suppress_debug_info = True  # it would print advice on every error
+        if litellm.client_session is None:
+            import httpx
+            from litellm.llms.custom_httpx.http_handler import get_ssl_configuration
+
+            from evoforge.llm.guard import Guard
+
+            litellm.sync_transport = Guard(get_ssl_configuration())  # of the clients that litellm makes itself
+            litellm.client_session = httpx.Client(transport=litellm.sync_transport)  # of the openai package's
         return litellm
 
 
 def close_connections() -> None:
     """Closes what litellm keeps open to servers; the next call opens it again."""
-    litellm = sys.modules.get("litellm")
+    litellm: Any = sys.modules.get("litellm")
     cache = getattr(litellm, "in_memory_llm_clients_cache", None)
     for client in list(getattr(cache, "cache_dict", {}).values()):
         close = getattr(client, "close", None)
@@ -62,3 +70,7 @@ def close_connections() -> None:
                 close()
     if cache is not None:
         cache.flush_cache()
+    if litellm is not None and litellm.client_session is not None:
+        litellm.client_session.close()
+        litellm.sync_transport.shut()
+        litellm.client_session = litellm.sync_transport = None

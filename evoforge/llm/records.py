@@ -19,8 +19,9 @@ class Request:
 
     `system` is the part that stays the same from call to call, so that providers can cache it.
     `purpose` names the emitter that asks, or ``evolve``. `attempt` tells repetitions of one question
-    apart. `ticket` says whose proposal it is for, `meta_prompt` which version asks; like `purpose` they are
-    no part of the question.
+    apart. `ticket` says whose proposal it is for, `meta_prompt` which version asks. At most so many `attempts` are
+    made, of which `unsure_attempts` may end without an answer that could have cost something. Like `purpose` all
+    these are no part of the question.
     """
 
     model: str
@@ -32,6 +33,8 @@ class Request:
     attempt: int = 0
     ticket: int | None = None
     meta_prompt: str | None = None
+    attempts: int = 5
+    unsure_attempts: int = 2
 
     @cached_property
     def prompt_hash(self) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
+
+from evoforge.core import secrets_of
 
 __all__ = ["redact"]
 
 _HIDDEN = "[key]"
-_SECRET_NAME = re.compile(r"(API_?KEY|_KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)$", re.IGNORECASE)
 _LOOKS_LIKE = re.compile(
     r"""
       \b(?:sk|pk|rk|gsk|xai|hf|nvapi|pplx|ghp|github_pat|key)[-_][\w*.…-]{6,}   # providers' prefixes, masked ones too
@@ -29,8 +29,7 @@ def redact(text: str, secrets: Iterable[str] = (), environ: Mapping[str, str] | 
 
     Values below six characters stay: hiding them would eat ordinary words.
     """
-    environ = os.environ if environ is None else environ
-    known = {*secrets, *(value for name, value in environ.items() if _SECRET_NAME.search(name))}
-    for secret in sorted((secret for secret in known if len(secret) >= 6), key=len, reverse=True):
+    given = {secret for secret in secrets if len(secret) >= 6}
+    for secret in sorted(given.union(secrets_of(environ)), key=len, reverse=True):
         text = text.replace(secret, _HIDDEN)
     return _LOOKS_LIKE.sub(_HIDDEN, text)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from evoforge.errors import UsageError
 from evoforge.llm.records import Request, Usage
 
-__all__ = ["ModelSpec", "Prices", "prices_of"]
+__all__ = ["ModelSpec", "Prices", "is_loopback", "prices_of"]
 
 _PRICES = ("usd_per_mtok_in", "usd_per_mtok_cached", "usd_per_mtok_out")
 
@@ -44,12 +44,9 @@ class ModelSpec:
     def __post_init__(self) -> None:
         if not self.model.strip() or not self.model.isprintable():
             raise UsageError(f"expected a model like openai/<name>, got {self.model!r}")
-        if self.api_base is not None and urlsplit(self.api_base).scheme not in ("http", "https"):
-            raise UsageError(f"expected api_base of {self.model} like http://127.0.0.1:8000/v1, got {self.api_base!r}")
-        if self.api_base is not None and "@" in urlsplit(self.api_base).netloc:
-            raise UsageError(
-                f"expected api_base of {self.model} without user and password; name a variable: api_key_env"
-            )
+        if self.api_base is not None and (problem := _address_problem(self.api_base)):
+            # the address is never shown: it may hold a key
+            raise UsageError(f"expected api_base of {self.model} like http://127.0.0.1:8000/v1, got {problem}")
         if self.api_key_env is not None and not self.api_key_env.isidentifier():  # never shown: it may be the key
             raise UsageError(f"expected api_key_env of {self.model} to be a variable's name, such as MY_API_KEY")
         for name in _PRICES:
@@ -83,13 +80,7 @@ class ModelSpec:
     @property
     def local(self) -> bool:
         """Whether `api_base` is this machine."""
-        host = urlsplit(self.api_base or "").hostname or ""
-        if host == "localhost" or host.endswith(".localhost"):
-            return True
-        try:
-            return ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(urlsplit(self.api_base or "").hostname or "")
 
     @property
     def provider(self) -> str:
@@ -97,6 +88,16 @@ class ModelSpec:
         if self.api_base is not None:
             return urlsplit(self.api_base).hostname or self.api_base
         return self.model.partition("/")[0] if "/" in self.model else f"the provider of {self.model}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address is this machine's own."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,22 @@ class Prices:
     def most_usd(self, request: Request) -> float:
         """What one attempt can cost: the whole prompt uncached, the reply as long as it may be."""
         return request.most_prompt_tokens * max(self.usd_in, self.usd_cached) + request.max_tokens * self.usd_out
+
+
+def _address_problem(address: str) -> str:
+    """What is wrong with a server's address; empty where nothing is."""
+    try:
+        parts = urlsplit(address)
+        _ = parts.port
+    except ValueError:
+        return "one with a broken host or port"
+    if "@" in address:
+        return "one with a user or password; name the key's variable: api_key_env"
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return "one without http://, https:// or a host"
+    if parts.query or parts.fragment or "?" in address or "#" in address:
+        return "one with ? or #; name the key's variable: api_key_env"
+    return ""
 
 
 @lru_cache(maxsize=256)

@@ -26,6 +26,9 @@ FIELDS = {"argmax": ("value", "at"), "argmin": ("value", "at"), "welford": ("mea
 """Monoid → where an accumulator keeps its outputs; others have one, `value`."""
 _ADDING = ("sum", "welford", "maxsum")
 _LONG = 256
+"""More terms than this are not added one by one in single precision."""
+_FOLD = 128
+"""Steps after which a long sum in vectors is folded into another."""
 
 
 class Body(Layout):
@@ -201,9 +204,13 @@ class Body(Layout):
         return f"evo::{_ACCUMULATORS[node.monoid or '']}<{lanes if vector else element}>"
 
     def in_double(self, node: Node, vector: bool) -> bool:
-        """Whether a stage adds up more floats one by one than floats are accurate for."""
+        """Whether a stage adds up, by scalars, more floats than floats are accurate for."""
+        return not vector and self._is_long(node, 1)
+
+    def _is_long(self, node: Node, lanes: int) -> bool:
+        """Whether a stage adds up many floats one by one, in each of so many lanes."""
         adds = node.monoid in _ADDING and computed(dtype_of(node.body, self.domain.tensors)) == "f32"
-        return adds and not vector and max(self.domain.numel(node.reduction).values) > _LONG
+        return adds and max(self.domain.numel(node.reduction).values) > _LONG * lanes
 
     def declare(self, one: Pass, vector: bool) -> dict[str, str]:
         made = {}
@@ -212,10 +219,30 @@ class Body(Layout):
             name = self.names.fresh(f"{self.names.of(node)}_acc")
             if many:
                 self.unroll_parameter()
-            self.w(f"{self.accumulator(node, vector)} {name}{'[UNROLL]' if many else ''};")
+            long = vector and self._is_long(node, 1 if self.nest.columns else self.lanes)
+            declared = (name, f"{name}_folded") if long else (name,)
+            each = "[UNROLL]" if many else ""
+            self.w(f"{self.accumulator(node, vector)} {', '.join(f'{one}{each}' for one in declared)};")
             made[node.name] = name
             self.accumulated[node.name] = f"{name}[u]" if many else name
+            if long:
+                self.long.append(name)
+        if self.long:
+            self.pushes = self.names.fresh("pushes")
+            self.w(f"int64_t {self.pushes} = 0;")
         return made
+
+    def step_done(self) -> None:
+        """At the end of a step of the lanes: every so often, long sums are folded."""
+        if self.long:
+            folds = ", ".join(f"evo::fold({name}, {name}_folded)" for name in self.long)
+            self.w(f"if (++{self.pushes} % {_FOLD} == 0) {folds};")
+
+    def sums_done(self) -> None:
+        """At the end of a pass: the parts of long sums come together."""
+        for name in self.long:
+            self.w(f"evo::fold({name}_folded, {name});")
+        self.long.clear()
 
     def unroll_parameter(self) -> None:
         self.kernel.parameter("UNROLL", (2, 4, 8), 4)

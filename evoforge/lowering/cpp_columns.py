@@ -150,14 +150,19 @@ def _pass(printer: SweepPrinter, one: Pass, number: int, lane: Loop, start: str,
         first, end = (start, top) if position == 0 and start else ("0", printer.end(loop))
         heads.append(f"for (int64_t {loop.var} = {first}; {loop.var} < {end}; ++{loop.var})")
     ctx = _context(printer, one, lane, inner)
-    heads += printer.unroll_heads(printer.vector)
+    unrolled = printer.unroll_heads(printer.vector)
+    if not printer.long:
+        heads, unrolled = [*heads, *unrolled], []
     # Where there is one step, braces keep the names of a pass apart from those of the next.
     with printer.loops(heads) if heads else printer.braces(""):
-        if printer.vector and printer.schedule.unroll:
-            printer.position_in_step(lane)
-        elif not printer.vector:
-            printer.w("evo::one_by_one();")
-        printer.statements(one, ctx, late, number, inner)
+        with printer.loops(unrolled):
+            if printer.vector and printer.schedule.unroll:
+                printer.position_in_step(lane)
+            elif not printer.vector:
+                printer.w("evo::one_by_one();")
+            printer.statements(one, ctx, late, number, inner)
+        printer.step_done()
+    printer.sums_done()
     for node in one.reduces:
         fields = FIELDS.get(node.monoid or "", ("value",))
         dtype = computed(dtype_of(node.body, printer.domain.tensors))

@@ -51,6 +51,8 @@ class Layout:
         self.depth = 1
         self.heads: list[Node] = []
         self.accumulated: dict[str, str] = {}
+        self.long: list[str] = []  # accumulators of the present pass that are folded every so many `pushes`
+        self.pushes = ""
         self.row_buffers: dict[str, str] = {}
         self.turned: dict[str, Access] = {}  # tensors that are read from a buffer of rows, and where in a row
         self.waiting: dict[str, str] = {}

@@ -96,6 +96,8 @@ class SweepPrinter(Body):
         if lane is not None and unrolled:
             with self.loops(heads):
                 self._unrolled(one, ctx, late, number, inner, unrolled)
+                self.step_done()
+            self.sums_done()
             return
         with self.loops(heads):
             if lane is not None and ctx.vector:
@@ -103,6 +105,8 @@ class SweepPrinter(Body):
             elif lane is not None:
                 self.w("evo::one_by_one();")
             self.statements(one, ctx, late, number, inner)
+            self.step_done()
+        self.sums_done()
 
     def _unrolled(
         self, one: Pass, ctx: Context, late: Sequence[Node], number: int, inner: Sequence[Loop], unrolled: list[str]

@@ -157,7 +157,7 @@ def _fusion(flows: list[Flow], traced: Signature, unfused: int) -> int:
     outputs = max((spec.numel * max(4, spec.itemsize) for spec in traced.outputs), default=1)
     specs = (*traced.inputs, *traced.constants, *traced.outputs)
     largest = max((spec.numel * max(4, spec.itemsize) for spec in specs), default=1)
-    unit = outputs if outputs * 8 >= largest else largest
+    unit = max(1, outputs if outputs * 8 >= largest else largest)
     stored = sum(flow.dirtied for flow in flows if flow.place.scratch) / unit
     count = max(round(stored), int(stored >= _TENSOR_SHARE))
     if count:

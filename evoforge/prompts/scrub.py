@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from evoforge.core import secrets_of
+
 __all__ = ["Identity", "clean", "code_only", "one_line", "scrub", "scrub_source"]
 
 # Accounts that every machine has identify nobody, and are words of programs (root, test).
@@ -25,11 +27,13 @@ _GENERIC = re.compile(
 # A path from the root of a file system, with at least two components; ~/…; a drive's. What stands before must not make
 # it a quotient, a part of a web address or of a relative path.
 _PATH = re.compile(
-    r"""(?:\bfile://)?(?:(?<![\w./)\]}~-])|(?<=-[ILB]))(?:~[\w.-]*)?/(?:[\w.+@%~-]+/)+(?P<posix>[\w.+@%~-]*)
+    r"""(?:\bfile://)?(?:(?<![\w./)\]}~-])|(?<=-[ILB])|(?<=-isystem))(?:~[\w.-]*)?/(?:[\w.+@%~-]+/)+(?P<posix>[\w.+@%~-]*)
     |(?<![\w.])~[\w.-]*/(?P<home>[\w.+@%-]*)
     |(?<!\w)[A-Za-z]:\\(?:[^\\\s"'<>|:*?]+\\)+(?P<drive>[^\\\s"'<>|:*?]*)""",
     re.X,
 )
+_HOME = re.compile(r"/(?:home|Users)/[^/]+/?")
+_SIGNED_IN = re.compile(r"(?<=://)[^\s/@'\"<>]{1,256}@")
 _FILE_URL = re.compile(r"\bfile:///?(?:[\w.+@%~-]+/)*(?P<name>[\w.+@%~-]*)")
 _MAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64})+")
 # Controls, and the invisible characters that reorder or hide text. Tabs and newlines stay.
@@ -50,12 +54,13 @@ _PY_QUOTED = re.compile(
 
 @dataclass(frozen=True)
 class Identity:
-    """What must not leave the machine; empty entries are nothing."""
+    """What must not leave the machine; empty entries are nothing. `secrets`: values of keys and passwords."""
 
     home: str = ""
     cwd: str = ""
     user: str = ""
     host: str = ""
+    secrets: tuple[str, ...] = ()
 
     @classmethod
     def here(cls) -> Identity:
@@ -64,7 +69,8 @@ class Identity:
             user = getpass.getuser()
         except (KeyError, OSError):  # an account without a name
             user = ""
-        return cls(_or_empty(lambda: str(Path.home())), _or_empty(lambda: str(Path.cwd())), user, socket.gethostname())
+        home, cwd = _or_empty(lambda: str(Path.home())), _or_empty(lambda: str(Path.cwd()))
+        return cls(home, cwd, user, socket.gethostname(), tuple(secrets_of()))
 
     @cached_property
     def folders(self) -> tuple[str, ...]:
@@ -84,12 +90,14 @@ class Identity:
 
 
 def scrub(text: str, who: Identity) -> str:
-    """`text` without paths (their last part stays), user and host names, mail addresses, invisible characters."""
-    text = clean(text)
+    """`text` without paths (their last part stays), user and host names, mail addresses, invisible characters.
+
+    Nor does it have the values of keys, or who signs in to a web address.
+    """
+    text = _everywhere(clean(text), who)
     text = _FILE_URL.sub(lambda at: f"…/{at['name']}", text)
-    for folder in who.folders:
-        text = re.sub(rf"{re.escape(folder)}(?![\w.-])", "…", text)
-    text = _PATH.sub(lambda at: f"…/{at['posix'] or at['home'] or at['drive'] or ''}", text)
+    text = _SIGNED_IN.sub("…@", text)
+    text = _PATH.sub(_shortened, text)
     text = _MAIL.sub("…", text)
     for pattern, stand_in in who.names:
         text = pattern.sub(stand_in, text)
@@ -98,7 +106,29 @@ def scrub(text: str, who: Identity) -> str:
 
 def scrub_source(source: str, language: str, who: Identity) -> str:
     """`scrub` in the comments and string literals of a source; `language` is cpp, cuda, triton or python."""
-    return _quoted(language).sub(lambda at: scrub(at["text"], who) if at["text"] else at[0], clean(source))
+    return _quoted(language).sub(
+        lambda at: _scrubbed(at["text"], who) if at["text"] else at[0], _everywhere(clean(source), who)
+    )
+
+
+def _scrubbed(text: str, who: Identity) -> str:
+    """A comment or a literal; the slashes of a comment belong to no path."""
+    slashes = "//" if text.startswith("//") else ""
+    return slashes + scrub(text.removeprefix(slashes), who)
+
+
+def _everywhere(text: str, who: Identity) -> str:
+    """Without the person's own folders and keys: of these no code needs any."""
+    for secret in who.secrets:
+        text = text.replace(secret, "[key]")
+    for folder in who.folders:
+        text = re.sub(rf"{re.escape(folder)}(?![\w.-])", "…", text)
+    return text
+
+
+def _shortened(at: re.Match[str]) -> str:
+    """What stays of a path: its last part, but for a person's folder."""
+    return "…" if _HOME.fullmatch(at[0]) else f"…/{at['posix'] or at['home'] or at['drive'] or ''}"
 
 
 def code_only(source: str, language: str) -> str:

@@ -1,7 +1,8 @@
 """The store's contract: what every store promises, and the records it hands out.
 
 `evoforge.testing.store_suite` is the contract as tests; a store is done when it passes.
-Scientific rows are append-only: nothing here changes or deletes one, except `delete_campaign`.
+Scientific rows are append-only: nothing here changes or deletes one, except `delete_campaign`, and
+`replace_call` once a call that was stored as it was made is over.
 """
 
 from __future__ import annotations

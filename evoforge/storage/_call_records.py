@@ -16,8 +16,10 @@ from evoforge.storage._records import Row, dump, now
 __all__ = [
     "call_from_row",
     "call_to_row",
+    "call_to_values",
     "checked_settling",
     "named_candidates",
+    "no_such_call",
     "no_such_ticket",
     "read_calls",
     "refuse_foreign_ticket",
@@ -31,9 +33,14 @@ _FIELDS = tuple(field.name for field in fields(Call))
 
 def call_to_row(campaign: str, call: Call) -> Row:
     """The columns, still without `id`."""
+    return {"campaign": campaign, **call_to_values(call), "created": now()}
+
+
+def call_to_values(call: Call) -> Row:
+    """The columns that the call itself fills."""
     row = {name: getattr(call, name) for name in _FIELDS}
     texts = {name: storable(value) for name, value in row.items() if isinstance(value, str)}
-    return {"campaign": campaign, **row, **texts, "outcome": call.outcome.value, "created": now()}
+    return {**row, **texts, "outcome": call.outcome.value}
 
 
 def call_from_row(row: Mapping[str, Any]) -> CallRow:
@@ -104,6 +111,10 @@ def ticket_taken(ticket: TicketRow) -> str:
         f"ticket {ticket.ticket} of campaign {ticket.campaign!r} is taken; "
         "issue the one after the store's last_ticket()"
     )
+
+
+def no_such_call(campaign: str, number: int) -> NotFoundError:
+    return NotFoundError(f"campaign {campaign!r} has no model call {number}; record_call gives the numbers")
 
 
 def no_such_ticket(campaign: str, number: int) -> NotFoundError:

@@ -51,7 +51,7 @@ class TicketRow:
 
 
 class CallStore(ABC):
-    """Calls of models (append-only) and tickets."""
+    """Calls of models and tickets."""
 
     @abstractmethod
     def record_call(self, campaign: str, call: Call) -> int:
@@ -59,6 +59,14 @@ class CallStore(ABC):
 
         Raises:
             NotFoundError: no such campaign.
+        """
+
+    @abstractmethod
+    def replace_call(self, campaign: str, number: int, call: Call | None) -> None:
+        """Puts what a call came to in place of what was stored as it was made; None: it never was, its row goes.
+
+        Raises:
+            NotFoundError: no such campaign, or `record_call` gave no such id for it.
         """
 
     @abstractmethod

@@ -29,6 +29,17 @@ class MemoryCalls(CallStore):
             self._rows["llm_calls"].append(row)
             return int(row["id"])
 
+    def replace_call(self, campaign: str, number: int, call: Call | None) -> None:
+        with self._lock:
+            self._campaign_row(campaign)
+            rows = self._select("llm_calls", {"campaign": campaign, "id": number})
+            if not rows:
+                raise _call_records.no_such_call(campaign, number)
+            if call is None:
+                self._rows["llm_calls"].remove(rows[0])
+            else:
+                rows[0].update(_call_records.call_to_values(call))
+
     def calls(self, campaign: str) -> list[CallRow]:
         return _call_records.read_calls([*self._select("llm_calls", {"campaign": campaign})])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from evoforge.core import Call
 from evoforge.errors import StoreError
@@ -27,6 +27,15 @@ class SqlCalls(CallStore):
             key = connection.execute(insert(_T["llm_calls"]), row).inserted_primary_key
             assert key is not None
             return int(key[0])
+
+    def replace_call(self, campaign: str, number: int, call: Call | None) -> None:
+        table = _T["llm_calls"]
+        held = (table.c.id == number) & (table.c.campaign == campaign)
+        with self._writes() as connection:
+            _statements.campaign_row(connection, campaign)
+            change = delete(table) if call is None else update(table).values(_call_records.call_to_values(call))
+            if connection.execute(change.where(held)).rowcount != 1:
+                raise _call_records.no_such_call(campaign, number)
 
     def calls(self, campaign: str) -> list[CallRow]:
         return self._calls(campaign=campaign)

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any
 
 __all__ = [
-    "Answer", "Books", "ModelServer", "fault", "garbage", "good", "refused", "reset", "slow", "truncated",
+    "Answer", "Books", "ModelServer", "dripping", "fault", "garbage", "good", "refused", "reset", "slow", "truncated",
 ]  # fmt: skip
 
 _BLOCK = 64
@@ -28,7 +28,7 @@ _BLOCK = 64
 
 @dataclass(frozen=True)
 class Answer:
-    """What one request gets. `fault` is one of "", "reset", "slow", "garbage"."""
+    """What one request gets. `fault` is one of "", "reset", "slow", "dripping", "garbage"."""
 
     text: str = ""
     finish: str = "stop"
@@ -72,6 +72,11 @@ def reset() -> Answer:
     return Answer(fault="reset")
 
 
+def dripping() -> Answer:
+    """A body that comes a byte at a time and does not end until the client or the server goes away."""
+    return Answer(fault="dripping")
+
+
 def slow() -> Answer:
     """No answer until the client or the server goes away."""
     return Answer(fault="slow")
@@ -101,6 +106,7 @@ class ModelServer:
     def __init__(self, script: Script, *, key: str | None = None, models: Sequence[str] | None = None) -> None:
         self.books = Books()
         self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
         self._script, self._key, self._models = script, key, models
         self._lock = threading.Lock()
         self._given = 0
@@ -126,11 +132,13 @@ class ModelServer:
         self._http.server_close()
         self._thread.join()
 
-    def answer(self, authorization: str, body: Mapping[str, Any]) -> Answer:
+    def answer(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> Answer:
         """The next answer, counted as a call."""
+        authorization = headers.get("Authorization", "")
         with self._lock:
             self.books.calls += 1
             self.requests.append(dict(body))
+            self.headers.append(dict(headers))
             if self._key is not None and authorization != f"Bearer {self._key}":
                 shown = authorization.removeprefix("Bearer ")
                 return fault(401, f"Incorrect API key provided: {shown}.", code="invalid_api_key")
@@ -174,9 +182,9 @@ class ModelServer:
             }
         return found
 
-    def wait(self) -> None:
-        """Until the server closes."""
-        self._closing.wait()
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until the server closes; whether it does."""
+        return self._closing.wait(timeout_s)
 
     def _cached(self, prompt: str) -> int:
         data = prompt.encode()
@@ -213,8 +221,14 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.path.endswith("/chat/completions"):
             self._send(404, json.dumps({"error": {"message": f"no {self.path}"}}), {})
             return
-        answer = owner.answer(self.headers.get("Authorization", ""), body)
-        if answer.fault in ("reset", "slow"):
+        answer = owner.answer(dict(self.headers), body)
+        if answer.fault == "dripping":
+            self.send_response(200)
+            self.send_header("Content-Length", str(1 << 20))
+            self.end_headers()
+            while not owner.wait(0.02):
+                self.wfile.write(b" ")
+        if answer.fault in ("reset", "slow", "dripping"):
             if answer.fault == "slow":
                 owner.wait()
             self.close_connection = True

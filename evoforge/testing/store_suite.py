@@ -613,6 +613,20 @@ class StoreSuite:
         with pytest.raises(NotFoundError):
             store.record_call("nobody", a_call())
 
+    def test_what_a_call_came_to_takes_its_place(self, store: Store) -> None:
+        make_campaign(store, "c")
+        make_campaign(store, "d")
+        made = [store.record_call("c", a_call(text, outcome=Outcome.FAILED, reply="", usd=0.0)) for text in "abc"]
+        begun = store.calls("c")[1].created
+        store.replace_call("c", made[1], a_call("b", reply="late \0"))
+        store.replace_call("c", made[0], None)
+        assert [row.id for row in store.calls("c")] == made[1:]
+        assert store.calls("c")[0].call == a_call("b", reply=r"late \0") and store.calls("c")[0].created == begun
+        for campaign, number in (("c", made[0]), ("d", made[1]), ("nobody", made[1])):
+            with pytest.raises(NotFoundError):
+                store.replace_call(campaign, number, a_call("b"))
+        assert store.check() == []
+
     # Tickets
 
     def test_a_ticket_comes_back_whole(self, store: Store) -> None:

@@ -23,6 +23,7 @@ _ENUMERATE = 64  # feasible points up to which every one is judged
 _SCAN = 4096  # combinations looked at to find out whether there are that few
 _REJECTIONS = 50  # draws of the sampler that may be refused in a row
 _RANDOM_DRAWS = 200  # attempts at a random feasible point
+_MOST_CHECKS = 1 << 17  # of requirements for one such point: a header may hold thousands of choices
 _RANKED = 8  # draws of the sampler among which scores choose
 _STARTUP = 8  # trials (infeasible ones included) before TPE's model is used
 
@@ -64,6 +65,7 @@ class Tuner:
         self._left = trials
         self._scores = scores
         self._seed = seed
+        self._checked = 0
         self._judged: dict[Key, tuple[float | None, Status]] = {}
         self._out: dict[Key, Any] = {}
         for params, value, status in known:
@@ -176,8 +178,11 @@ class Tuner:
         return None if found is None or self._key(found) in waiting else (found, None)
 
     def _random_feasible(self) -> dict[str, int] | None:
-        """A uniform draw, repaired; None if every attempt ends at a point already taken."""
+        """A uniform draw, repaired; None if every attempt ends at a point already taken, or it takes too long."""
+        most = self._checked + _MOST_CHECKS
         for _ in range(_RANDOM_DRAWS):
+            if self._checked > most:
+                break
             params = self._repair({name: int(self._rng.choice(self._choices[name])) for name in self._names})
             if params is not None and not self._taken(params):
                 return params
@@ -202,8 +207,8 @@ class Tuner:
 
     def _violations(self, params: Params) -> int:
         """How many constraints `params` breaks."""
-        parameters = self._space.parameters
-        return sum(not ParameterSpace(parameters, (text,)).feasible(params) for text in self._space.constraints)
+        self._checked += len(self._space.constraints)
+        return self._space.broken(params)
 
     def _key(self, params: Params) -> Key:
         return tuple(params[name] for name in self._names)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from evoforge.campaign._desk import Desk
-from evoforge.core import MetaPrompt
+from evoforge.core import MetaPrompt, Outcome
 from evoforge.emitters import Assignment
 from evoforge.errors import BudgetSpentError, UsageError
-from evoforge.llm import ModelSpec, Reply, Request, ScriptedClient
+from evoforge.llm import ModelSpec, Reply, Request, ScriptedClient, Usage
 from evoforge.prompts import Brief, PromptPool, Send, TaskBrief
 
 DEAR = ModelSpec("openai/dear", usd_per_mtok_in=9.0, usd_per_mtok_out=9.0)
@@ -44,6 +44,32 @@ def test_a_model_that_has_become_too_dear_is_left_out_while_a_free_one_goes_on()
     desk.collect()
     desk.close()
     assert desk.models == () and "too little is left" in desk.spent and len(notices) == 1
+
+
+def test_a_model_that_nobody_hears_of_rests_longer_and_longer() -> None:
+    """Each wait for it is one of the device, too."""
+    gone = True
+
+    def answer(request: Request) -> str | Reply:
+        failed = gone and request.model == DEAR.model
+        return Reply("", Outcome.FAILED, Usage(), 0.0, 0.0, request.model, "no answer") if failed else KERNEL
+
+    desk = Desk(ScriptedClient(answer), [DEAR, FREE], tokens=24000, send=Send(), at_once=2)
+    asked = []
+    for ticket in range(29):
+        asked.append(DEAR.model in desk.models)
+        for model in desk.models:
+            desk.submit(ticket, question(f"x = {ticket}"), PROMPT, model)
+        silent = [one.model for one in desk.collect() if one.silent]
+        assert silent == [DEAR.model] * asked[-1]
+    assert [ticket for ticket, was in enumerate(asked) if was] == [0, 2, 6, 14]
+    assert desk.alive == (DEAR.model, FREE.model) and desk.models == (FREE.model,)
+    assert desk.wake() and desk.models == desk.alive and not desk.wake()
+    gone = False
+    desk.submit(29, question(), PROMPT, DEAR.model)
+    desk.collect()
+    assert desk.models == desk.alive
+    desk.close()
 
 
 def test_a_question_too_long_for_a_prompt_is_never_asked() -> None:

@@ -155,10 +155,10 @@ def test_the_ledger_is_the_servers_own_count(mixed: Any) -> None:
     url, wanted, server, result, _ = mixed
     with open_store(url) as store:
         calls = calls_of(store, result.campaign)
-    assert len(calls) == wanted.budget.calls == result.models["calls"]
+    assert len(calls) == result.models["calls"]
     assert sum(call.prompt_tokens for call in calls) == server.books.prompt_tokens
     assert sum(call.completion_tokens for call in calls) == server.books.completion_tokens
-    assert sum(1 + call.retries for call in calls) == server.books.calls
+    assert sum(1 + call.retries for call in calls) == server.books.calls == wanted.budget.calls
     assert result.usd == pytest.approx(server.books.prompt_tokens / 1e6 + 4 * server.books.completion_tokens / 1e6)
     assert 0 < result.usd <= wanted.budget.usd
 
@@ -297,6 +297,20 @@ def test_without_any_model_left_a_search_of_models_ends(task: Path, tmp_path: Pa
         result = Campaign.create(wanted, f"sqlite:///{tmp_path}/evoforge.db").run()
         assert (result.stop_reason, result.correct) == ("no model left", 2)
         assert server.books.calls < 10
+
+
+@pytest.mark.parametrize("answer", [good("I would rather talk."), good(kernel(8)), refused()])
+def test_a_search_whose_models_bring_nothing_new_ends(answer: Answer, task: Path, tmp_path: Path) -> None:
+    turn = itertools.count()
+    script = lambda body: answer if next(turn) else good(kernel(8))  # noqa: E731 - one that answered once
+    with ModelServer(script) as server:
+        wanted = config(
+            task, server, emitters=["invent"], budget={"evals": 50, "usd": 5.0}, meta_prompts={"evolve_every": 0}
+        )
+        result = Campaign.create(wanted, f"sqlite:///{tmp_path}/evoforge.db").run()
+        assert 64 < server.books.calls <= 80  # those after the last tuning
+    assert result.stop_reason == "nothing new from models"
+    assert (result.evaluations, result.exit_code) == (1, 0)
 
 
 def test_kernels_that_were_paid_are_judged_on_resume(task: Path, tmp_path: Path) -> None:

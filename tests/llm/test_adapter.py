@@ -1,18 +1,21 @@
 """litellm over real HTTP against a server on this machine, in every mood that a provider can have."""
 
 import email.utils
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from evoforge.errors import ModelRejectedError, UsageError
-from evoforge.llm import LiteLLMClient, ModelSpec, Outcome, Reply, Request, Usage
+from evoforge.llm import LiteLLMClient, ModelSpec, Outcome, Reply, Request, Usage, close_connections
 from evoforge.testing.model_server import (
     Answer,
     ModelServer,
+    dripping,
     fault,
     garbage,
     good,
@@ -39,14 +42,14 @@ class Asked:
         self.waits: list[float] = []
         with ModelServer(script, **server) as running:
             model = spec(running)
-            client = LiteLLMClient([model], attempts=attempts, sleep=self.waits.append, environ=ENVIRON)
+            client = LiteLLMClient([model], sleep=self.waits.append, environ=ENVIRON)
             self.error: ModelRejectedError | None = None
             try:
-                self.reply = client.complete(model.request(SYSTEM, USER, "improve"))
+                self.reply = client.complete(replace(model.request(SYSTEM, USER, "improve"), attempts=attempts))
             except ModelRejectedError as error:
                 assert isinstance(error.reply, Reply)
                 self.error, self.reply = error, error.reply
-            self.books, self.requests = running.books, running.requests
+            self.books, self.requests, self.headers = running.books, running.requests, running.headers
         assert self.books.calls == self.reply.retries + 1  # litellm repeats nothing of its own
         assert len(self.waits) == self.reply.retries
 
@@ -175,7 +178,7 @@ def test_a_prompt_that_is_refused_or_too_long_concerns_that_prompt_alone() -> No
     assert "too long" in long.reply.reason
 
 
-@pytest.mark.parametrize("answer", [slow(), reset(), fault(504)])
+@pytest.mark.parametrize("answer", [slow(), dripping(), reset(), fault(504)])
 def test_what_may_have_cost_unseen_is_tried_twice_and_booked_apart(answer: Answer) -> None:
     asked = Asked([answer])
     reply = asked.reply
@@ -215,20 +218,30 @@ def test_an_answer_without_a_choice_costs_what_it_says() -> None:
     assert reply.usd == pytest.approx(9e-6)
 
 
-@pytest.mark.parametrize("usage", ['{"prompt_tokens":-5,"completion_tokens":3,"total_tokens":1}', "null", "{}"])
+@pytest.mark.parametrize(
+    "usage",
+    [
+        '{"prompt_tokens":-5,"completion_tokens":3,"total_tokens":1}', "null", "{}",
+        '{"prompt_tokens":999999999,"completion_tokens":1,"total_tokens":1}',
+        '{"prompt_tokens":9,"completion_tokens":999999999,"total_tokens":1}',
+        '{"prompt_tokens":9,"completion_tokens":0,"total_tokens":9}', '{"prompt_tokens":9,"total_tokens":9}',
+    ],
+)  # fmt: skip
 def test_counts_that_cannot_be_are_not_believed(usage: str) -> None:
     body = '{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":' \
         '{"role":"assistant","content":"fine"},"finish_reason":"stop"}],"usage":' + usage + "}"  # fmt: skip
     reply = Asked([garbage(body)]).reply
-    assert reply.usd + reply.unsure_usd > 0
+    assert 0 < reply.usd + reply.unsure_usd < 0.01
     assert reply.usage.prompt_tokens >= 0
+    assert reply.unsure_usd or (reply.usage.completion_tokens == 2 and "estimated" in reply.reason)
 
 
 def test_nobody_listens() -> None:
     with ModelServer([good("x")]) as server:
         gone = spec(server)
     waits: list[float] = []
-    reply = LiteLLMClient([gone], attempts=3, sleep=waits.append, environ=ENVIRON).complete(gone.request("", "x", "y"))
+    request = replace(gone.request("", "x", "y"), attempts=3)
+    reply = LiteLLMClient([gone], sleep=waits.append, environ=ENVIRON).complete(request)
     assert (reply.outcome, reply.retries, reply.unsure_tokens) == (Outcome.FAILED, 2, 0)
     assert "cannot be reached" in reply.reason and len(waits) == 2
 
@@ -241,6 +254,59 @@ def test_nothing_is_tried_again_once_the_time_is_up() -> None:
         reply = client.complete(model.request(SYSTEM, USER, "improve"))
         assert (reply.outcome, reply.retries, waits, server.books.calls) == (Outcome.FAILED, 0, [], 1)
         assert "429" in reply.reason
+
+
+def test_nothing_is_tried_again_once_it_is_stopped() -> None:
+    """Whoever waits for its end does not wait for what a provider asks to wait."""
+    stopping = threading.Event()
+    with ModelServer([fault(429, retry_after="60")]) as server:
+        model = spec(server)
+        client = LiteLLMClient([model], stopping=stopping, environ=ENVIRON)
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(client.complete, model.request(SYSTEM, USER, "improve"))
+            while not server.books.calls:
+                time.sleep(0.01)
+            stopping.set()
+            reply = asked.result(timeout=30)
+        assert (reply.outcome, server.books.calls) == (Outcome.FAILED, 1)
+        assert client.complete(model.request(SYSTEM, USER, "improve")).retries == 0
+
+
+def test_what_may_be_tried_once_is_not_tried_again() -> None:
+    with ModelServer([slow(), good("x")]) as server:
+        model = spec(server)
+        request = replace(model.request(SYSTEM, USER, "improve"), unsure_attempts=1)
+        reply = LiteLLMClient([model], sleep=lambda seconds: None, environ=ENVIRON).complete(request)
+        assert (reply.outcome, server.books.calls) == (Outcome.FAILED, 1)
+    assert reply.unsure_tokens == request.most_prompt_tokens + 64
+
+
+def test_a_prompt_goes_to_nobody_but_the_server_that_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not to where it redirects, nor through a proxy when it is on this machine, nor with another's headers."""
+    with ModelServer([good("x")]) as other:
+        for status in (301, 307, 308):
+            asked = Asked([Answer("moved", status=status, headers={"Location": f"{other.api_base}/chat/completions"})])
+            assert asked.error is not None and f"sends the prompt elsewhere ({status})" in str(asked.error)
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, other.api_base.removesuffix("/v1"))
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("OPENAI_ORG_ID", "my-org")
+        monkeypatch.setenv("OPENAI_PROJECT_ID", "my-project")
+        monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Gateway-Secret: hush\nX-Other: y")
+        close_connections()  # what is open was made without these
+        asked = Asked([good("here")])
+        assert asked.reply.text == "here" and not other.books.calls
+        close_connections()
+    sent = {name.lower() for name in asked.headers[0]}
+    assert not sent & {"openai-organization", "openai-project", "x-gateway-secret", "x-other"}
+    assert "authorization" in sent
+
+
+def test_an_endless_answer_is_cut() -> None:
+    asked = Asked([garbage(" " * (17 << 20))])
+    assert (asked.reply.outcome, asked.books.calls) == (Outcome.FAILED, 1)
+    assert "longer than any completion" in asked.reply.reason and asked.reply.unsure_tokens > 0
 
 
 def test_one_providers_key_is_not_sent_to_anothers_server(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -950,6 +950,25 @@ def test_equal_scalars_are_added_accurately(tmp_path: Path) -> None:
     torch.testing.assert_close(got, rows.double().sum(-1).float(), rtol=2.0**-23, atol=0.0)
 
 
+def test_equal_vectors_are_added_accurately(tmp_path: Path) -> None:
+    """Along rows and columns, however many vectors a step has: a lane's sum is folded before it outgrows its terms."""
+    model = Module(lambda x: (x.sum(-1), (x - 0.2).var(-1), x.logsumexp(-1).exp()))
+    rows = torch.full((2, 1 << 17), 0.1)
+    rows[:, ::2] = 0.3
+    kernels = []
+    for inputs in ([rows], [rows[0].expand(40, -1).t().contiguous().t()]):
+        graph = capture_graph(model, inputs)
+        for genome in ({}, {"unroll": "many"}, {"tile": "2"}, {"rewrite:welford": "on", "rewrite:maxsum": "on"}):
+            source = space_of(graph).render(genome)
+            assert "evo::fold(" in source
+            declared = ParameterSpace.parse(source).defaults()
+            kernels.append((Compiled("equal", str(genome), source, declared, graph), inputs))
+    library = build([k for k, _ in kernels], tmp_path, "native")
+    for k, inputs in kernels:
+        for got, want in zip(call(library, k, model, inputs), model(inputs[0].double()), strict=True):
+            torch.testing.assert_close(got.double(), want, rtol=2.0**-15, atol=0.0, msg=k.label)
+
+
 def test_tiny_results_are_flushed_while_a_kernel_runs_and_no_longer(tmp_path: Path) -> None:
     """Only where there is an exponential is there a choice: other results rarely come near."""
     model, rows = nn.Softmax(-1), torch.zeros(64, 640)

@@ -16,7 +16,9 @@ AXES = {
     "memory": ("scalar or strided", "contiguous vector", "staged or prefetched", "streaming"),
     "fusion": ("all materialised", "some materialised", "none, inputs read again", "none, read once"),
 }
-WHO = Identity(home="/" + "home/ada", cwd="/srv/jobs/nightly", user="ada", host="gpu17.corp.example")
+WHO = Identity(
+    home="/" + "home/ada", cwd="/srv/jobs/nightly", user="ada", host="gpu17.corp.example", secrets=("k-123456",)
+)
 KERNEL = """#include "evoforge.h"
 
 int evo_run(const evo_call* call) {

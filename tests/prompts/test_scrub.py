@@ -28,6 +28,9 @@ HOME = "/" + "home/ada"
         ),
         ("https://example.org/a/b keeps", "https://example.org/a/b keeps"),
         ("a\x00b\x1b[0m\u202ec\r\nd", "ab[0mc\nd"),
+        ("postgresql://evo:hunter2@db/evo, https://bob@x.org/a", "postgresql://…@db/evo, https://…@x.org/a"),
+        ("in /Users" + "/bob, -isystem/srv/inc/x.h", "in …, -isystem…/x.h"),
+        ("the key is k-123456", "the key is [key]"),
     ],
 )
 def test_names_and_paths_go(text: str, clean: str, make: SimpleNamespace) -> None:
@@ -49,6 +52,14 @@ def test_in_sources_only_comments_and_literals_change() -> None:
     assert (
         scrub_source('"""By scale,\non lanes."""\nscale = 3  # lanes\nx = \'scale\'\n', "python", who)
         == '"""By user,\non host."""\nscale = 3  # host\nx = \'user\'\n'
+    )
+
+
+def test_keys_and_own_folders_go_from_code_as_well() -> None:
+    who = Identity(home=HOME, secrets=("k-123456",))
+    source = f"#include <{HOME}/x.h>\n#define KEY k-123456\n///opt/a/b.txt //opt\nint n = a //opt/b\n;"
+    assert scrub_source(source, "cpp", who) == (
+        "#include <…/x.h>\n#define KEY [key]\n//…/b.txt //opt\nint n = a //opt/b\n;"
     )
 
 
