@@ -38,10 +38,12 @@ def spec(server: ModelServer, **changes: Any) -> ModelSpec:
 class Asked:
     """The reply, what the client waited for, and what the server saw."""
 
-    def __init__(self, script: Sequence[Answer] | Callable[..., Answer], attempts: int = 5, **server: Any) -> None:
+    def __init__(
+        self, script: Sequence[Answer] | Callable[..., Answer], attempts: int = 5, timeout_s: float = 0.4, **server: Any
+    ) -> None:
         self.waits: list[float] = []
         with ModelServer(script, **server) as running:
-            model = spec(running)
+            model = spec(running, timeout_s=timeout_s)
             client = LiteLLMClient([model], sleep=self.waits.append, environ=ENVIRON)
             self.error: ModelRejectedError | None = None
             try:
@@ -304,7 +306,7 @@ def test_a_prompt_goes_to_nobody_but_the_server_that_was_named(monkeypatch: pyte
 
 
 def test_an_endless_answer_is_cut() -> None:
-    asked = Asked([garbage(" " * (17 << 20))])
+    asked = Asked([garbage(" " * (17 << 20))], timeout_s=30.0)
     assert (asked.reply.outcome, asked.books.calls) == (Outcome.FAILED, 1)
     assert "longer than any completion" in asked.reply.reason and asked.reply.unsure_tokens > 0
 
