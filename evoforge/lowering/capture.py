@@ -53,10 +53,13 @@ def capture_graph(model: Any, inputs: Sequence[Any]) -> Graph:
     _refuse_effects(program)
     _refuse_unknown(program.graph.nodes)
     builder = Builder()
-    known = _arguments(builder, program, model, inputs)
-    results = _walk(builder, program.graph.nodes, known)
-    _store(builder, results)
-    return tidy(builder.graph())
+    try:
+        known = _arguments(builder, program, model, inputs)
+        results = _walk(builder, program.graph.nodes, known)
+        _store(builder, results)
+        return tidy(builder.graph())
+    except RecursionError:
+        raise UnsupportedError("expected expressions that nest less deeply; is one computed in a long loop?") from None
 
 
 @contextlib.contextmanager
@@ -237,8 +240,8 @@ def _baked(builder: Builder, name: str, target: str, tensor: Any) -> Value:
     dtype = working(short_dtype(tensor.dtype))
     numbers = tensor.detach().flatten().tolist()
     shape = tuple(tensor.shape)
-    if len(numbers) == 1:
-        return builder.constant(numbers[0], dtype, shape)
+    if len(numbers) <= 1:
+        return builder.constant(numbers[0] if numbers else 0, dtype, shape)
     if len(numbers) > _MOST_BAKED:
         raise UnsupportedError(
             f"expected constant tensors of at most {_MOST_BAKED} elements outside parameters and buffers, "

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 _INTEGERS = {"i32", "i64"}  # smaller ones overflow, and wrap
-_ORDERED = ("lt", "le", "gt", "ge")
+_COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def tidy(graph: Graph) -> Graph:
@@ -134,7 +134,7 @@ def folded(node: Any, extents: Extents) -> Any:
         return replace(node.arg, dtype=node.dtype)
     if isinstance(node, Where) and isinstance(node.condition, Const) and not node.condition.sizes:
         return node.then if node.condition.value else node.other
-    if isinstance(node, Op) and node.name in _ORDERED:
+    if isinstance(node, Op) and node.name in _COMPARED:
         return _decided(node, extents)
     if not isinstance(node, Op) or node.dtype not in _INTEGERS or node.name not in ("add", "sub", "mul"):
         return node
@@ -161,7 +161,9 @@ def _direct(index: Affine) -> Affine:
 def _decided(op: Op, extents: Extents) -> Expr:
     """A comparison of which the ranges of both sides know the result."""
     (low, high), (least, most) = (_range(arg, extents) for arg in op.args)
+    same, apart = low == high == least == most, high < least or low > most
     always, never = {
+        "eq": (same, apart), "ne": (apart, same),
         "lt": (high < least, low >= most), "le": (high <= least, low > most),
         "gt": (low > most, high <= least), "ge": (low >= most, high < least),
     }[op.name]  # fmt: skip

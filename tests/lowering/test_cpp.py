@@ -246,6 +246,29 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         Module(lambda x, w, s: (x @ w.to(x.dtype).t()) * s),
         [rand(5, 24), (torch.arange(21 * 24) % 251 - 125).to(torch.int8).view(21, 24), rand(21)],
     ),
+    "assigned_slice": (Module(lambda x, y: torch.slice_scatter(x, y * 2, 1, 3, 20)), [rand(5, 37), rand(5, 17)]),
+    "assigned_start": (Module(lambda x, y: torch.slice_scatter(x, y, 0, end=2) + 1), [rand(5, 37), rand(2, 37)]),
+    "assigned_steps": (
+        Module(lambda x, y: torch.slice_scatter(x, y, 1, 5, 30, 3)), [rand(5, 37), rand(5, 9, dtype=torch.bfloat16)],
+    ),
+    "assigned_in_turns": (
+        Module(lambda x, y: x.slice_scatter(x[:, ::2] * y, 1, 0, step=2).slice_scatter(x[:, 1::2] - y, 1, 1, step=2)),
+        [rand(5, 74), rand(5, 37)],
+    ),
+    "folded_ones": (
+        Module(lambda x: fn.fold(x, (8, 9), 3, padding=1, stride=2) / fn.fold(torch.ones_like(x), (8, 9), 3, 1, 1, 2)),
+        [rand(2, 18, 20)],
+    ),
+    "transposed_ones": (
+        Module(lambda x: fn.conv_transpose1d(x.new_ones(2, 3, 7), x, stride=2, padding=1)), [rand(3, 4, 4)],
+    ),
+    "adaptive_ones": (
+        Module(lambda x: x + fn.adaptive_avg_pool1d(torch.ones_like(x) * 2, 3).sum(-1, keepdim=True)), [rand(4, 5)],
+    ),
+    "cat_of_many": (
+        Module(lambda x: torch.cat([x[:, t : t + 1] * x[:, 19 - t : 20 - t] for t in range(20)], 1)), [rand(3, 20, 17)],
+    ),
+    "empty_constant": (Module(lambda x: torch.cat([torch.tensor([], dtype=x.dtype), x.exp()])), [rand(37)]),
     "centred_columns": (Module(lambda x: ((m := x.mean(0)).exp(), x - m)), [rand(50, 37)]),
     "logsumexp_column": (Module(lambda x: x.logsumexp(1).relu()), [rand(3, 5, 4, 7)]),
     "of_one": (Module(lambda x: x.logsumexp(1, keepdim=True).sum(1) * 2), [rand(5, 37)]),
@@ -711,6 +734,7 @@ def test_results_that_lie_between_one_another_are_stored_together() -> None:
         ("planes_to_channels", 3),
         ("bytes_beside", 3),
         ("four_beside", 4),
+        ("assigned_in_turns", 2),
     ):
         source = plain(case)
         assert len(re.search(r"store_beside\(out0.*, n, (.*)\);", source)[1].split(", ")) == count

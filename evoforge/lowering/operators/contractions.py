@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from evoforge.lowering.index import add, axis, bounds, const, floordiv, scale
-from evoforge.lowering.ir import Affine, Cast, Const, Expr, Guard, Load, rewrite
+from evoforge.lowering.index import add, axis, const, floordiv, scale
+from evoforge.lowering.ir import Affine, Cast, Const, Expr, Guard
 from evoforge.lowering.operators.builder import Builder, Value, op
 from evoforge.lowering.operators.registry import register
-from evoforge.lowering.operators.views import guarded
+from evoforge.lowering.operators.views import behind, guarded
 
 __all__ = ["product_sum", "sent"]
 
@@ -269,10 +269,4 @@ def sent(
             guards.append(Guard(back, "divides", stride[k]))
         guards += [Guard(back), Guard(add(const((size - 1) * stride[k]), scale(back, -1)))]
         at.append(floordiv(back, stride[k], e))
-    needed = tuple(g for g in guards if g.kind == "divides" or bounds(g.arg, e)[0] < 0)
-
-    def visit(node: Any) -> Any:
-        return Load(node.tensor, node.index, node.guards + needed, 0.0) if isinstance(node, Load) else node
-
-    result: Expr = rewrite(x.read([*lead, *at], e, t), visit)
-    return result
+    return behind(x.read([*lead, *at], e, t), guards, e, 0.0, t)

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from evoforge.lowering.index import add, bounds, const, floordiv, scale
-from evoforge.lowering.ir import Affine, Cast, Const, Expr, Guard, Load, Position, rewrite
+from evoforge.lowering.index import add, const, floordiv, scale
+from evoforge.lowering.ir import Affine, Cast, Const, Expr, Guard, Position
 from evoforge.lowering.operators.builder import Builder, Value, op
 from evoforge.lowering.operators.registry import register
-from evoforge.lowering.operators.views import guarded
+from evoforge.lowering.operators.views import behind, guarded
 
 __all__: list[str] = []
 
@@ -167,7 +167,8 @@ def _adaptive(b: Builder, x: Value, size: Sizes) -> Any:
         at = [add(start(i, e, k), r[k]) for k in range(rank)]
         other = -math.inf if several else 0.0
         read = guarded(x, [*i[:lead], *at], e, other)
-        return _inside_window(read, [add(end(i, e, k), const(-1), scale(at[k], -1)) for k in range(rank)], e, other)
+        inside = [Guard(add(end(i, e, k), const(-1), scale(at[k], -1))) for k in range(rank)]
+        return behind(read, inside, e, other, x.dtype)
 
     if several:
         best, position = b.reduce(shape, window, t, "argmax", body)
@@ -184,16 +185,6 @@ def _adaptive(b: Builder, x: Value, size: Sizes) -> Any:
         return op("div", total.read(i, e), number, dtype=t)
 
     return b.map(shape, t, quotient)
-
-
-def _inside_window(read: Expr, rooms: Index, e: dict[str, int], other: float) -> Expr:
-    needed = tuple(Guard(room) for room in rooms if bounds(room, e)[0] < 0)
-
-    def visit(node: Any) -> Any:
-        return Load(node.tensor, node.index, node.guards + needed, other) if isinstance(node, Load) else node
-
-    found: Expr = rewrite(read, visit)
-    return found
 
 
 def _adaptive_position(

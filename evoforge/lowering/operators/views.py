@@ -11,7 +11,10 @@ from evoforge.lowering.ir import Affine, Cast, Const, Expr, Guard, Load, Op, Pos
 from evoforge.lowering.operators.builder import Builder, Value, where
 from evoforge.lowering.operators.registry import register
 
-__all__ = ["guarded", "reshaped"]
+__all__ = ["behind", "guarded", "reshaped"]
+
+
+_IN_ORDER = 8
 
 
 def _d(dim: int) -> Affine:
@@ -244,16 +247,24 @@ def guarded(value: Value, index: Sequence[Affine], extents: dict[str, int], othe
     guards: list[Guard] = []
     for at, size in zip(index, value.shape, strict=True):
         guards += [Guard(at), Guard(add(const(size - 1), scale(at, -1)))]
-    needed = [guard for guard in guards if bounds(guard.arg, extents)[0] < 0]
-    found = value.read(index, extents)
-    if not any(loads(found)):
+    return behind(value.read(index, extents), guards, extents, other, value.dtype)
+
+
+def behind(found: Expr, guards: Sequence[Guard], extents: dict[str, int], other: float, dtype: str) -> Expr:
+    """What was read, or `other` where a guard does not hold; those that always do are left out."""
+    needed = tuple(guard for guard in guards if guard.kind == "divides" or bounds(guard.arg, extents)[0] < 0)
+    if not any(loads(found)):  # a constant, or a position
         for guard in needed:
-            holds = Op("ge", (Position(guard.arg, "i64"), Const(0, "i64")), "bool")
-            found = where(holds, found, Const(other, value.dtype), value.dtype)
+            at: Expr = Position(guard.arg, "i64")
+            if guard.kind == "divides":
+                holds = Op("eq", (Op("mod", (at, Const(guard.modulus, "i64")), "i64"), Const(0, "i64")), "bool")
+            else:
+                holds = Op("ge", (at, Const(0, "i64")), "bool")
+            found = where(holds, found, Const(other, dtype), dtype)
         return found
 
     def visit(node: Any) -> Any:
-        return Load(node.tensor, node.index, node.guards + tuple(needed), other) if isinstance(node, Load) else node
+        return Load(node.tensor, node.index, node.guards + needed, other) if isinstance(node, Load) else node
 
     result: Expr = rewrite(found, visit)
     return result
@@ -273,21 +284,60 @@ def _cat(b: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
 
 def _choose(parts: Sequence[Value], dim: int, index: list[Affine], extents: dict[str, int], t: str) -> Expr:
     """The element of the part that `index[dim]`, counted from the first part's start, falls into."""
-    starts, start = [], 0
+    starts = [0]
     for part in parts:
-        starts.append(start)
-        start += part.shape[dim]
-    result: Expr | None = None
-    for part, begin in reversed(list(zip(parts, starts, strict=True))):
-        own = [add(at, const(-begin)) if k == dim else at for k, at in enumerate(index)]
+        starts.append(starts[-1] + part.shape[dim])
+
+    def one(number: int) -> Expr:
+        part = parts[number]
+        own = [add(at, const(-starts[number])) if k == dim else at for k, at in enumerate(index)]
         read = guarded(part, own, extents, 0.0) if len(parts) > 1 else part.read(own, extents)
-        read = read if part.dtype == t else Cast(read, t)
-        if result is None:
-            result = read
-        else:
-            inside = Op("lt", (Position(index[dim], "i64"), Const(begin + part.shape[dim], "i64")), "bool")
-            result = where(inside, read, result, t)
-    return result if result is not None else Const(0, t)
+        return read if part.dtype == t else Cast(read, t)
+
+    def among(first: int, last: int) -> Expr:
+        """One after the other where there are few; else halved, so that many do not nest as deep as they are many."""
+        if last - first == 1:
+            return one(first)
+        cut = first + 1 if last - first <= _IN_ORDER else (first + last) // 2
+        inside = Op("lt", (Position(index[dim], "i64"), Const(starts[cut], "i64")), "bool")
+        return where(inside, among(first, cut), among(cut, last), t)
+
+    return among(0, len(parts)) if parts else Const(0, t)
+
+
+@register("slice_scatter")
+def _slice_scatter(
+    b: Builder, x: Value, source: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Value:
+    """``x[…, start:end:step, …] = source`` as a new tensor."""
+    t, dim = b.out_dtype(), _dim(dim, x.rank)
+    size, count = x.shape[dim], source.shape[dim]
+    first = slice(start, end).indices(size)[0]
+    if step == 1:
+        parts = [_piece(x, dim, 0, first), source, _piece(x, dim, first + count, size)]
+        parts = [part for part in parts if part.shape[dim]]
+        return b.map(x.shape, t, lambda index, extents: _choose(parts, dim, index, extents, t))
+
+    def body(index: list[Affine], extents: dict[str, int]) -> Expr:
+        # quotients and remainders of the position itself: these an axis can be split by
+        at = add(floordiv(index[dim], step, extents), const(-(first // step)))
+        own = [at if k == dim else place for k, place in enumerate(index)]
+        read, kept = guarded(source, own, extents, 0.0), x.read(index, extents, t)
+        found = read if source.dtype == t else Cast(read, t)
+        here, last = Position(index[dim], "i64"), first + (count - 1) * step
+        if last + step < size:
+            found = where(Op("le", (here, Const(last, "i64")), "bool"), found, kept, t)
+        if first >= step:
+            found = where(Op("ge", (here, Const(first, "i64")), "bool"), found, kept, t)
+        rest = Position(mod(index[dim], step, extents), "i64")
+        return where(Op("eq", (rest, Const(first % step, "i64")), "bool"), found, kept, t)
+
+    return b.map(x.shape, t, body)
+
+
+def _piece(x: Value, dim: int, begin: int, end: int) -> Value:
+    shape = (*x.shape[:dim], max(0, end - begin), *x.shape[dim + 1 :])
+    return x.viewed(shape, [add(_d(k), const(begin)) if k == dim else _d(k) for k in range(x.rank)])
 
 
 @register("constant_pad_nd")
