@@ -13,6 +13,7 @@ from evoforge.lowering.operators import (
     pooling,
     reductions,
     scans,
+    scatter,
     views,
 )
 from evoforge.lowering.operators.builder import Builder, Value
@@ -33,5 +34,6 @@ _FAMILIES = (
     pooling,
     reductions,
     scans,
+    scatter,
     views,
 )

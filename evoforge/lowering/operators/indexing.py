@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from evoforge.lowering.ir import Affine, Const, Expr, Indirect
 from evoforge.lowering.operators.builder import Builder, Value, is_int, op, where
 from evoforge.lowering.operators.registry import register
 
-__all__: list[str] = []
+__all__ = ["from_end"]
 
 Index = list[Affine]
 
@@ -63,29 +62,12 @@ def _index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
         shared, rest = i[first : first + width], iter([*i[:first], *i[first + width :]])
         own = []
         for dim, which in enumerate(given):
-            own.append(
-                next(rest) if which is None else _indirect(_from_end(which.read(shared, e, "i64"), x.shape[dim]))
-            )
+            own.append(next(rest) if which is None else _indirect(from_end(which.read(shared, e, "i64"), x.shape[dim])))
         return x.read(own, e)
 
     return b.map(b.out_shape(), b.out_dtype(), body)
 
 
-@register("index_put", "_unsafe_index_put")
-def _index_put(b: Builder, x: Value, indices: Sequence[Value | None], new: Value, accumulate: bool = False) -> Value:
-    """One number wherever a mask holds, as ``y[y < 0] = 0`` has it."""
-    masks = [(dim, which) for dim, which in enumerate(indices) if which is not None]
-    if accumulate or len(masks) != 1 or masks[0][1].dtype != "bool" or math.prod(new.shape) != 1:
-        raise b.refuse("anything but one mask and one number")
-    (first, mask), t = masks[0], b.out_dtype()
-
-    def body(i: Index, e: dict[str, int]) -> Expr:
-        here = mask.read(i[first : first + mask.rank], e, "bool")
-        return where(here, new.read([], e, t), x.read(i, e, t), t)
-
-    return b.map(b.out_shape(), t, body)
-
-
-def _from_end(position: Expr, size: int) -> Expr:
+def from_end(position: Expr, size: int) -> Expr:
     negative = op("lt", position, Const(0, "i64"), dtype="bool")
     return where(negative, op("add", position, Const(size, "i64"), dtype="i64"), position, "i64")

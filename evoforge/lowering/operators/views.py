@@ -335,6 +335,41 @@ def _slice_scatter(
     return b.map(x.shape, t, body)
 
 
+@register("diagonal_scatter")
+def _diagonal_scatter(b: Builder, x: Value, source: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """A new tensor with `source` as its diagonal: element k is (k, k + offset), or (k − offset, k) below."""
+    t, row, column = b.out_dtype(), _dim(dim1, x.rank), _dim(dim2, x.rank)
+
+    def body(index: list[Affine], extents: dict[str, int]) -> Expr:
+        rest = [at for k, at in enumerate(index) if k not in (row, column)]
+        read = guarded(source, [*rest, index[row if offset >= 0 else column]], extents, 0.0)
+        off = Position(add(index[column], scale(index[row], -1)), "i64")
+        found = read if source.dtype == t else Cast(read, t)
+        return where(Op("eq", (off, Const(offset, "i64")), "bool"), found, x.read(index, extents, t), t)
+
+    return b.map(x.shape, t, body)
+
+
+@register("as_strided")
+def _as_strided(b: Builder, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Value:
+    _only_diagonal(b, x, size, stride, offset)
+    return x.viewed(size, [_d(0), _d(0)])
+
+
+@register("as_strided_scatter")
+def _as_strided_scatter(
+    b: Builder, x: Value, source: Value, size: Sequence[int], stride: Sequence[int], offset: int | None = None
+) -> Value:
+    _only_diagonal(b, x, size, stride, offset)
+    return _diagonal_scatter(b, x, source)
+
+
+def _only_diagonal(b: Builder, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None) -> None:
+    """How ``fill_diagonal_`` sees it: a step of one row and one column, of a square in either order."""
+    if x.rank != 2 or list(stride) != [x.shape[1] + 1] or offset or list(size) != [min(x.shape)]:
+        raise b.refuse("anything but the diagonal of a matrix")
+
+
 def _piece(x: Value, dim: int, begin: int, end: int) -> Value:
     shape = (*x.shape[:dim], max(0, end - begin), *x.shape[dim + 1 :])
     return x.viewed(shape, [add(_d(k), const(begin)) if k == dim else _d(k) for k in range(x.rank)])
