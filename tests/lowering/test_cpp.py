@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import math
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -109,6 +110,7 @@ def adam(w: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> 
     return w - 0.1 * m / (v.sqrt() + 1e-3), m, v
 
 
+PLACES = torch.tensor([[3, 1, 0, 3], [0, 0, 5, 2], [4, 4, 4, 1]])
 CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "add_rms_norm": (Module(add_rms_norm, rand(37)), [rand(5, 37), rand(6, 37)[1:]]),
     "ranks": (Module(lambda x: x.argsort(-1).argsort(-1)), [rand(5, 12)]),
@@ -246,6 +248,31 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         Module(lambda x, w, s: (x @ w.to(x.dtype).t()) * s),
         [rand(5, 24), (torch.arange(21 * 24) % 251 - 125).to(torch.int8).view(21, 24), rand(21)],
     ),
+    "scatter": (Module(lambda x, y, i: x.scatter(0, i, y)), [rand(6, 37), rand(5, 8), PLACES]),
+    "scatter_value": (Module(lambda x, i: torch.zeros_like(x).scatter_(-1, i, 2.5) * x), [rand(3, 37), PLACES]),
+    "scatter_add": (
+        Module(lambda x, y, i: x.scatter_add(1, i, y)), [rand(4, 37), rand(3, 5, dtype=torch.bfloat16).float(), PLACES],
+    ),
+    "scatter_max": (Module(lambda x, y, i: x.scatter_reduce(1, i, y, "amax")), [rand(3, 37), rand(3, 4), PLACES]),
+    "scatter_ints": (Module(lambda i: torch.ones(3, 8, dtype=torch.int64).scatter_reduce(1, i, i, "prod")), [PLACES]),
+    "index_add": (
+        Module(lambda x, y, i: x.index_add(0, i, y, alpha=2)), [rand(9, 37), rand(12, 37), torch.arange(12) % 5],
+    ),
+    "index_put": (
+        Module(lambda x, y, i, j: x.index_put((i, j), y)),
+        [rand(9, 37), rand(12), torch.arange(12) % 5, torch.arange(12) % 7 - 3],
+    ),
+    "columns_put": (
+        Module(lambda x, y, i: torch.ops.aten.index_put(x, [None, i], y)),
+        [rand(9, 37), rand(9, 5), PLACES.view(-1)[:5]],
+    ),
+    "middle_added": (
+        Module(lambda x, y, i: torch.ops.aten.index_put(x, [None, i], y, True)),
+        [rand(4, 6, 17), rand(17), PLACES[:, :2]],
+    ),
+    "diagonal": (Module(lambda x, y: x.diagonal_scatter(y, -2, 1, 2)), [rand(3, 9, 7), rand(3, 7)]),
+    "filled_diagonal": (Module(lambda x: (x @ x.t()).fill_diagonal_(-3.0).softmax(-1)), [rand(9, 17)]),
+    "few_of_many": (Module(lambda x: torch.topk(x, 5)), [rand(5, 700)]),
     "assigned_slice": (Module(lambda x, y: torch.slice_scatter(x, y * 2, 1, 3, 20)), [rand(5, 37), rand(5, 17)]),
     "assigned_start": (Module(lambda x, y: torch.slice_scatter(x, y, 0, end=2) + 1), [rand(5, 37), rand(2, 37)]),
     "assigned_steps": (
@@ -991,6 +1018,27 @@ def test_equal_vectors_are_added_accurately(tmp_path: Path) -> None:
     for k, inputs in kernels:
         for got, want in zip(call(library, k, model, inputs), model(inputs[0].double()), strict=True):
             torch.testing.assert_close(got.double(), want, rtol=2.0**-15, atol=0.0, msg=k.label)
+
+
+def test_the_first_few_of_many_come_in_order_whatever_is_equal(tmp_path: Path) -> None:
+    """Also where most are −∞ (masked), and with NaN, which is the largest."""
+    masked, model = rand(4, 600), Module(lambda x: torch.topk(x, 6))
+    masked[:, 7:] = -math.inf
+    masked[1, 2:] = -math.inf
+    masked[2, [100, 300]] = math.nan
+    ties = (torch.arange(4 * 600).view(4, 600) % 7).to(torch.int8)
+    kernels = []
+    for x in (masked, ties):
+        graph = capture_graph(model, [x])
+        for genome in ({}, {"vector": "scalar"}):
+            source = space_of(graph).render(genome)
+            kernels.append((Compiled("topk", "", source, ParameterSpace.parse(source).defaults(), graph), x))
+    library = build([k for k, _ in kernels], tmp_path, "native")
+    for k, x in kernels:
+        values, at = call(library, k, model, [x])
+        order = torch.argsort(x, dim=-1, descending=True, stable=True)[:, :6]
+        assert torch.equal(at, order)
+        assert torch.equal(values.float().nan_to_num(9.0), x.gather(-1, order).float().nan_to_num(9.0))
 
 
 def test_tiny_results_are_flushed_while_a_kernel_runs_and_no_longer(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Order along a dimension: the place of an element is the number of those that come before it.
 
-Of n elements that takes n² comparisons, but in vectors and without a branch, so n is bounded. Equal elements stay
-in their order, and NaN is larger than everything.
+Of n elements that takes n² comparisons, but in vectors and without a branch, so n is bounded. The first few of many
+are found one after the other. Equal elements stay in their order, and NaN is larger than everything.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from evoforge.lowering.index import add, affine, const, scale
 from evoforge.lowering.ir import Affine, Cast, Const, Expr, Indirect, Position
 from evoforge.lowering.operators.builder import Builder, Value, is_float, op, where
 from evoforge.lowering.operators.registry import register
-from evoforge.lowering.operators.views import reshaped
+from evoforge.lowering.operators.views import choose, reshaped
 
 __all__: list[str] = []
 
 Index = list[Affine]
 
 _LONGEST = 512
+_FEW = 16
 _ONE, _NONE = Const(1.0, "f32"), Const(0.0, "f32")  # places are counted in floats, which are vectors everywhere
 
 
@@ -34,7 +35,55 @@ def _sort(b: Builder, x: Value, dim: int = -1, descending: bool = False, *, stab
 
 @register("topk")
 def _topk(b: Builder, x: Value, k: int, dim: int = -1, largest: bool = True, _: bool = True) -> tuple[Value, Value]:
+    if largest and x.rank and x.shape[dim] > _LONGEST and 0 < k <= _FEW:
+        return _first(b, x, dim % x.rank, k)
     return _ordered(b, x, dim, range(k), largest)
+
+
+def _first(b: Builder, x: Value, dim: int, count: int) -> tuple[Value, Value]:
+    """The largest few, one after the other."""
+    found: list[tuple[Value, Value]] = []
+    for _ in range(count):
+        found.append(_next(b, x, dim, found[-1] if found else None))
+    full, (values, places) = (*x.shape[:dim], count, *x.shape[dim + 1 :]), zip(*found, strict=True)
+    return (
+        b.map(full, x.dtype, lambda i, e: choose(values, dim, i, e, x.dtype)),
+        b.map(full, "i64", lambda i, e: choose(places, dim, i, e, "i64")),
+    )
+
+
+def _next(b: Builder, x: Value, dim: int, last: tuple[Value, Value] | None) -> tuple[Value, Value]:
+    """The largest of what comes after `last` (of all), and the first place that has it."""
+    shape, size = (*x.shape[:dim], 1, *x.shape[dim + 1 :]), x.shape[dim]
+    t = "i32" if x.dtype == "bool" else x.dtype
+
+    def after(here: Expr, i: Index, r: Index, e: dict[str, int]) -> Expr:
+        if last is None:
+            return Const(True, "bool")
+        value, place = last[0].read(i, e), last[1].read(i, e)
+        later = op("gt", Position(r[0], "f32"), place, dtype="bool")
+        equal = op("and", op("not", _larger(here, value, t), dtype="bool"), later, dtype="bool")
+        return op("or", _larger(value, here, t), equal, dtype="bool")
+
+    def left(i: Index, r: Index, e: dict[str, int]) -> Expr:
+        here = x.read(_put(i, dim, r[0]), e, t)
+        return where(after(here, i, r, e), here, _lowest(t), t)
+
+    best = b.reduce(shape, [size], t, "max", left, "best")[0]
+
+    def at(i: Index, r: Index, e: dict[str, int]) -> Expr:
+        here, value = x.read(_put(i, dim, r[0]), e, t), best.read(i, e)
+        differs = op("or", _larger(here, value, t), _larger(value, here, t), dtype="bool")
+        same = op("and", op("not", differs, dtype="bool"), after(here, i, r, e), dtype="bool")
+        return where(same, Position(r[0], "f32"), Const(float(size), "f32"), "f32")
+
+    return best, b.reduce(shape, [size], "f32", "min", at, "place")[0]
+
+
+def _lowest(t: str) -> Const:
+    if is_float(t):
+        return Const(-math.inf, t)
+    return Const(0 if t == "u8" else -(1 << (int(t[1:]) - 1)), t)
 
 
 @register("kthvalue")

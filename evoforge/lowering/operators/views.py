@@ -11,7 +11,7 @@ from evoforge.lowering.ir import Affine, Cast, Const, Expr, Guard, Load, Op, Pos
 from evoforge.lowering.operators.builder import Builder, Value, where
 from evoforge.lowering.operators.registry import register
 
-__all__ = ["behind", "guarded", "reshaped"]
+__all__ = ["behind", "choose", "guarded", "reshaped"]
 
 
 _IN_ORDER = 8
@@ -277,12 +277,12 @@ def _cat(b: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
     parts = [part for part in tensors if part.rank == len(shape) and part.shape[dim]]
 
     def body(index: list[Affine], extents: dict[str, int]) -> Expr:
-        return _choose(parts, dim, index, extents, t)
+        return choose(parts, dim, index, extents, t)
 
     return b.map(shape, t, body)
 
 
-def _choose(parts: Sequence[Value], dim: int, index: list[Affine], extents: dict[str, int], t: str) -> Expr:
+def choose(parts: Sequence[Value], dim: int, index: list[Affine], extents: dict[str, int], t: str) -> Expr:
     """The element of the part that `index[dim]`, counted from the first part's start, falls into."""
     starts = [0]
     for part in parts:
@@ -316,7 +316,7 @@ def _slice_scatter(
     if step == 1:
         parts = [_piece(x, dim, 0, first), source, _piece(x, dim, first + count, size)]
         parts = [part for part in parts if part.shape[dim]]
-        return b.map(x.shape, t, lambda index, extents: _choose(parts, dim, index, extents, t))
+        return b.map(x.shape, t, lambda index, extents: choose(parts, dim, index, extents, t))
 
     def body(index: list[Affine], extents: dict[str, int]) -> Expr:
         # quotients and remainders of the position itself: these an axis can be split by
