@@ -2,9 +2,9 @@
 
     python benchmarks/coverage.py [FILE …] [--kernels 3] [--every] [--seed 0] [--set NAME=VALUE …] [-o ROWS]
 
-Without files: those of `benchmarks/coverage`: `level1` (single operators), `level2` (fused sequences) and `ranks`
-(maxima and sorts of computed values). Draws the first
-kernel of a campaign and random ones until one is correct, and writes a row per task, what the others were
+Without files: those of `benchmarks/coverage`: `level1` (single operators), `level2` (fused sequences), `indices`
+(assignments to slices, diagonals and places that are data) and `ranks` (maxima and sorts of computed values). Draws the
+first kernel of a campaign and random ones until one is correct, and writes a row per task, what the others were
 included; a rerun with the same `-o` goes on where it stopped. A task that cannot be lowered, or is not fit to be
 searched, gives its refusal. With `--every` all kernels are drawn, at drawn values of their parameters, and those that
 are not correct are printed with their genomes: a space should hold none.

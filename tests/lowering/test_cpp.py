@@ -7,6 +7,7 @@ import ctypes
 import math
 import re
 import subprocess
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -108,6 +109,13 @@ def whole(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 def adam(w: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
     m, v = 0.9 * m + 0.1 * g, 0.99 * v.abs() + 0.01 * g * g
     return w - 0.1 * m / (v.sqrt() + 1e-3), m, v
+
+
+def quietly(function: Any, *arguments: Any, **names: Any) -> Any:
+    """Of a function that warns of its own future."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return function(*arguments, **names)
 
 
 PLACES = torch.tensor([[3, 1, 0, 3], [0, 0, 5, 2], [4, 4, 4, 1]])
@@ -270,6 +278,23 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         Module(lambda x, y, i: torch.ops.aten.index_put(x, [None, i], y, True)),
         [rand(4, 6, 17), rand(17), PLACES[:, :2]],
     ),
+    "scatter_mean": (
+        Module(lambda x, y, i: x.scatter_reduce(1, i, y, "mean", include_self=False)),
+        [rand(3, 37), rand(3, 4), PLACES],
+    ),
+    "index_reduce": (
+        Module(lambda x, y, i: quietly(x.index_reduce, 0, i, y, "amin", include_self=False)),
+        [rand(9, 37), rand(12, 37), torch.arange(12) % 5],
+    ),
+    "segments": (
+        Module(lambda x, n: torch.segment_reduce(x, "mean", lengths=n, unsafe=True).nan_to_num(7.0)),
+        [rand(12, 19), torch.tensor([3, 0, 8, 1])],
+    ),
+    "segments_by_offsets": (
+        Module(lambda x, at: torch.segment_reduce(x, "max", offsets=at, unsafe=True).clamp(min=-9)),
+        [rand(12), torch.tensor([0, 3, 3, 12])],
+    ),
+    "searchsorted": (Module(lambda x: torch.searchsorted(x.new_tensor([0.1, 0.4, 0.5]), x, right=True)), [rand(5, 37)]),
     "diagonal": (Module(lambda x, y: x.diagonal_scatter(y, -2, 1, 2)), [rand(3, 9, 7), rand(3, 7)]),
     "filled_diagonal": (Module(lambda x: (x @ x.t()).fill_diagonal_(-3.0).softmax(-1)), [rand(9, 17)]),
     "few_of_many": (Module(lambda x: torch.topk(x, 5)), [rand(5, 700)]),

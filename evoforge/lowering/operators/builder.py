@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,19 @@ from evoforge.lowering.index import axis, const, substitute
 from evoforge.lowering.ir import Affine, Axis, Cast, Const, Expr, Graph, Load, Op, Stage, Tensor, Where
 from evoforge.lowering.stages import row_major
 
-__all__ = ["Builder", "Value", "is_float", "is_int", "number", "op", "short_dtype", "where", "working"]
+__all__ = [
+    "Builder",
+    "Value",
+    "highest",
+    "is_float",
+    "is_int",
+    "lowest",
+    "number",
+    "op",
+    "short_dtype",
+    "where",
+    "working",
+]
 
 _DTYPES = {
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8",
@@ -47,6 +60,20 @@ def is_int(dtype: str) -> bool:
 def number(value: float | int | bool, like: str) -> Const:
     """A constant of dtype `like`."""
     return Const(_as_dtype(value, like), like)
+
+
+def lowest(dtype: str) -> Const:
+    """The smallest value; −∞ of floats."""
+    if is_float(dtype):
+        return Const(-math.inf, dtype)
+    return Const(0 if dtype in ("u8", "bool") else -(1 << (int(dtype[1:]) - 1)), dtype)
+
+
+def highest(dtype: str) -> Const:
+    """The largest value; ∞ of floats."""
+    if is_float(dtype):
+        return Const(math.inf, dtype)
+    return Const(1 if dtype == "bool" else 255 if dtype == "u8" else (1 << (int(dtype[1:]) - 1)) - 1, dtype)
 
 
 def op(name: str, *args: Expr, dtype: str) -> Op:

@@ -12,7 +12,7 @@ from typing import Any
 
 from evoforge.lowering.index import add, affine, const, scale
 from evoforge.lowering.ir import Affine, Cast, Const, Expr, Indirect, Position
-from evoforge.lowering.operators.builder import Builder, Value, is_float, op, where
+from evoforge.lowering.operators.builder import Builder, Value, is_float, lowest, op, where
 from evoforge.lowering.operators.registry import register
 from evoforge.lowering.operators.views import choose, reshaped
 
@@ -67,7 +67,7 @@ def _next(b: Builder, x: Value, dim: int, last: tuple[Value, Value] | None) -> t
 
     def left(i: Index, r: Index, e: dict[str, int]) -> Expr:
         here = x.read(_put(i, dim, r[0]), e, t)
-        return where(after(here, i, r, e), here, _lowest(t), t)
+        return where(after(here, i, r, e), here, lowest(t), t)
 
     best = b.reduce(shape, [size], t, "max", left, "best")[0]
 
@@ -78,12 +78,6 @@ def _next(b: Builder, x: Value, dim: int, last: tuple[Value, Value] | None) -> t
         return where(same, Position(r[0], "f32"), Const(float(size), "f32"), "f32")
 
     return best, b.reduce(shape, [size], "f32", "min", at, "place")[0]
-
-
-def _lowest(t: str) -> Const:
-    if is_float(t):
-        return Const(-math.inf, t)
-    return Const(0 if t == "u8" else -(1 << (int(t[1:]) - 1)), t)
 
 
 @register("kthvalue")

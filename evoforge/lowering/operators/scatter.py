@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from evoforge.lowering.index import add, affine, const, scale
+from evoforge.lowering.index import add, affine, axis, const, scale
 from evoforge.lowering.ir import Affine, Cast, Const, Expr, Guard, Indirect, Position
-from evoforge.lowering.operators.builder import Builder, Value, number, op, where
+from evoforge.lowering.operators.builder import Builder, Value, highest, is_float, lowest, number, op, where
 from evoforge.lowering.operators.indexing import from_end
 from evoforge.lowering.operators.registry import register
 from evoforge.lowering.operators.views import behind, reshaped
@@ -26,8 +26,9 @@ Body = Callable[[Index, Index, dict[str, int]], Expr]
 
 _MOST_WORK = 512
 """Comparisons for every element that is read or written, beyond which torch is faster whatever the schedule."""
-_MONOIDS = {"sum": "sum", "prod": "prod", "amax": "max", "amin": "min"}
-_NEUTRAL = {"sum": (0, "add"), "prod": (1, "mul")}
+_MONOIDS = {"sum": "sum", "mean": "sum", "prod": "prod", "amax": "max", "amin": "min"}
+_SEGMENTS = {"sum": 0.0, "mean": math.nan, "prod": 1.0, "max": -math.inf, "min": math.inf}
+"""Of segments: reduction → what an empty one is."""
 
 
 @register("scatter.src", "scatter.value")
@@ -45,11 +46,71 @@ def _scatter_add(b: Builder, x: Value, dim: int, at: Value, source: Value) -> Va
 def _scatter_reduce(
     b: Builder, x: Value, dim: int, at: Value, source: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
-    if reduce not in _MONOIDS or not include_self:
-        raise b.refuse("anything but sums, products, maxima and minima of all that is there")
     x, at, dim, new = _rows(b, x, dim, at, source)
-    found = _joined(b, x, [at.shape[dim]], _hits(x, dim, at), lambda i, r, e: new(i, r[0], e), reduce)
-    return reshaped(found, b.out_shape())
+    hit, written = _hits(x, dim, at), lambda i, r, e: new(i, r[0], e)
+    return reshaped(_joined(b, x, [at.shape[dim]], hit, written, reduce, own=include_self), b.out_shape())
+
+
+@register("index_reduce")
+def _index_reduce(
+    b: Builder, x: Value, dim: int, which: Value, source: Value, reduce: str, *, include_self: bool = True
+) -> Value:
+    at = which.viewed(source.shape, [axis(f"d{dim % max(x.rank, 1)}")] if which.rank else [])
+    return _scatter_reduce(b, x, dim, at, source, reduce, include_self=include_self)
+
+
+@register("segment_reduce")
+def _segment_reduce(
+    b: Builder, x: Value, reduce: str, *, lengths: Value | None = None, indices: Value | None = None,
+    offsets: Value | None = None, axis: int = 0, unsafe: bool = False, initial: float | None = None,
+) -> Value:  # fmt: skip
+    """Of rows that lie one after the other, so many to a segment."""
+    if (lengths is None) == (offsets is None) or axis != 0 or initial is not None or not is_float(x.dtype):
+        raise b.refuse("anything but lengths, or offsets, of floats along the first dimension")
+    given = lengths if lengths is not None else offsets
+    assert given is not None
+    if given.rank != 1:
+        raise b.refuse("segments of more than one dimension")
+
+    def before(i: Index, r: Index, e: dict[str, int]) -> Expr:
+        earlier = op("lt", Position(add(r[0], scale(i[0], -1)), "i64"), Const(0, "i64"), dtype="bool")
+        return where(earlier, given.read([r[0]], e, "i64"), Const(0, "i64"), "i64")
+
+    starts = given if lengths is None else b.sum([*given.shape], [given.shape[0]], "i64", before, "starts")
+
+    def hit(i: Index, r: Index, e: dict[str, int]) -> Expr:
+        start, here = starts.read([i[0]], e, "i64"), Position(r[0], "i64")
+        if lengths is None:
+            end = starts.read([add(i[0], const(1))], e, "i64")
+        else:
+            end = op("add", start, given.read([i[0]], e, "i64"), dtype="i64")
+        return _both(op("ge", here, start, dtype="bool"), op("lt", here, end, dtype="bool"))
+
+    empty = Value(b.out_shape(), number(_SEGMENTS[reduce], x.dtype), x.dtype)
+    name = {"max": "amax", "min": "amin"}.get(reduce, reduce)
+    return _joined(b, empty, [x.shape[0]], hit, lambda i, r, e: x.read([r[0], *i[1:]], e), name, own=False)
+
+
+@register("searchsorted.Tensor", "searchsorted.Scalar")
+def _searchsorted(
+    b: Builder, edges: Value, x: Value | float, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: Value | None = None,
+) -> Value:  # fmt: skip
+    """How many edges are below: no search, but in vectors."""
+    if sorter is not None:
+        raise b.refuse("a sorter")
+    wanted = x if isinstance(x, Value) else b.constant(x, edges.dtype)
+    shape, size = b.out_shape(), edges.shape[-1]
+    t = edges.dtype if is_float(edges.dtype) or not is_float(wanted.dtype) else wanted.dtype
+    _bound(b, shape, [size])
+
+    def below(i: Index, r: Index, e: dict[str, int]) -> Expr:
+        edge = edges.read([*i[: edges.rank - 1], r[0]], e, t)
+        name = "le" if right or side == "right" else "lt"
+        return where(op(name, edge, wanted.read(i, e, t), dtype="bool"), Const(1.0, "f32"), Const(0.0, "f32"), "f32")
+
+    count = b.sum(shape, [size], "f32", below, "below")
+    return b.map(shape, b.out_dtype(), lambda i, e: Cast(count.read(i, e), b.out_dtype()))
 
 
 @register("index_put", "_unsafe_index_put")
@@ -127,25 +188,48 @@ def _hits(x: Value, dim: int, at: Value) -> Body:
     return hit
 
 
-def _joined(b: Builder, x: Value, sizes: Sequence[int], hit: Body, written: Body, reduce: str) -> Value:
-    """What is at a target together with all that is written to it."""
-    _bound(b, x, sizes)
-    t = x.dtype
-    neutral, name = _NEUTRAL.get(reduce, (None, ""))
+def _joined(
+    b: Builder, x: Value, sizes: Sequence[int], hit: Body, written: Body, reduce: str, *, own: bool = True
+) -> Value:
+    """All that is written to a target, together with what is there (`own`); where nothing is, what is there."""
+    t, monoid = x.dtype, _MONOIDS.get(reduce)
+    if monoid is None or (reduce == "mean" and not is_float(t)):
+        raise b.refuse(f"reduce={reduce!r} of {t}")
+    _bound(b, x.shape, sizes)
+    extremum = monoid in ("max", "min")
 
     def body(i: Index, r: Index, e: dict[str, int]) -> Expr:
-        other = x.read(i, e) if neutral is None else number(neutral, t)
-        return where(hit(i, r, e), written(i, r, e), other, t)
+        return where(hit(i, r, e), written(i, r, e), x.read(i, e) if own and extremum else _neutral(monoid, t), t)
 
-    found = b.reduce(x.shape, sizes, t, _MONOIDS[reduce], body, "written")[0]
-    if neutral is None:
+    found = b.reduce(x.shape, sizes, t, monoid, body, "written")[0]
+    if own and extremum:
         return found
-    return b.map(x.shape, t, lambda i, e: op(name, x.read(i, e), found.read(i, e), dtype=t))
+    ones = lambda i, r, e: where(hit(i, r, e), Const(1.0, "f32"), Const(0.0, "f32"), "f32")  # noqa: E731
+    count = None if own and reduce != "mean" else b.sum(x.shape, sizes, "f32", ones, "count")
+
+    def result(i: Index, e: dict[str, int]) -> Expr:
+        made = found.read(i, e)
+        if own:
+            made = op("mul" if monoid == "prod" else "add", x.read(i, e), made, dtype=t)
+        if count is None:
+            return made
+        several = count.read(i, e)
+        if reduce == "mean":
+            made = op("div", made, Cast(op("add", several, Const(float(own), "f32"), dtype="f32"), t), dtype=t)
+        return made if own else where(op("gt", several, Const(0.0, "f32"), dtype="bool"), made, x.read(i, e), t)
+
+    return b.map(x.shape, t, result)
+
+
+def _neutral(monoid: str, t: str) -> Const:
+    if monoid in ("sum", "prod"):
+        return number(monoid == "prod", t)
+    return highest(t) if monoid == "min" else lowest(t)
 
 
 def _last(b: Builder, x: Value, sizes: Sequence[int], hit: Body, written: Body) -> Value:
     """The last of what is written to a target; where nothing is, what is there."""
-    _bound(b, x, sizes)
+    _bound(b, x.shape, sizes)
     t, steps = x.dtype, row_major(sizes)
 
     def place(i: Index, r: Index, e: dict[str, int]) -> Expr:  # in floats, which are vectors everywhere
@@ -171,8 +255,8 @@ def _both(one: Expr, other: Expr) -> Expr:
     return other if one == Const(True, "bool") else op("and", one, other, dtype="bool")
 
 
-def _bound(b: Builder, x: Value, sizes: Sequence[int]) -> None:
-    targets, indices = math.prod(x.shape), math.prod(sizes)
+def _bound(b: Builder, shape: Sequence[int], sizes: Sequence[int]) -> None:
+    targets, indices = math.prod(shape), math.prod(sizes)
     if targets * indices > _MOST_WORK * (targets + indices):
         raise b.refuse(
             f"{indices} indices and {targets} elements (kernels that look for every element among all indices are "
