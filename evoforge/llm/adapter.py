@@ -22,6 +22,8 @@ __all__ = ["LiteLLMClient"]
 
 _LONGEST_WAIT_S = 120.0
 """A provider that asks for more is not waited for: the call has failed."""
+_UNSURE_ATTEMPTS = 2
+"""Attempts that may cost without an answer: with more, a dead line would empty the purse."""
 _LONGEST_REPLY = 400_000
 _BEYOND_BELIEF = 10
 """A count so many times the most that a request can take is none: it would end a campaign by one reply."""
@@ -46,10 +48,11 @@ class _Tries:
 class LiteLLMClient:
     """A `Client` for the given models. Keys are read from the environment at each call and not kept.
 
-    429, 5xx, timeouts and connections that fail are tried again, as often as the request allows, after a
+    429, 5xx, timeouts and connections that fail are tried again, up to `attempts` in all, after a
     random wait that doubles, and not before a ``Retry-After`` is over; none begins after `until` (as
-    `time.monotonic`) or once `stopping` is set, since nobody has a use for its answer. litellm's own
-    repetition is off: the spend would be booked once and made twice.
+    `time.monotonic`) or once `stopping` is set, since nobody has a use for its answer. Attempts that may
+    have cost something unseen end after two. litellm's own repetition is off: the spend would be booked
+    once and made twice.
 
     Raises:
         UsageError: an unknown price or provider, a key's variable that is not set, a server given
@@ -61,6 +64,7 @@ class LiteLLMClient:
         self,
         specs: Sequence[ModelSpec],
         *,
+        attempts: int = 5,
         until: float = math.inf,
         stopping: threading.Event | None = None,
         sleep: Callable[[float], None] | None = None,
@@ -73,7 +77,7 @@ class LiteLLMClient:
         for spec in specs:
             prices_of(spec)
             _require_provider(spec, self._environ)
-        self._until, self._stopping = until, stopping or threading.Event()
+        self._attempts, self._until, self._stopping = attempts, until, stopping or threading.Event()
         self._sleep = sleep
 
     def complete(self, request: Request) -> Reply:
@@ -120,11 +124,12 @@ class LiteLLMClient:
                 lambda error: isinstance(error, _Failed) and error.fault.kind is FaultKind.AGAIN
             ),
             stop=lambda state: (
-                tries.made >= request.attempts
-                or tries.unsure >= request.unsure_attempts
+                tries.made >= self._attempts
+                or tries.unsure >= _UNSURE_ATTEMPTS
                 or self._stopping.is_set()
                 or fault(state).retry_after_s > _LONGEST_WAIT_S
                 or time.monotonic() + state.upcoming_sleep > self._until
+                or not request.again(fault(state).unsure)
             ),
             wait=lambda state: fault(state).retry_after_s + jitter(state),
             reraise=True,

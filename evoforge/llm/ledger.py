@@ -82,25 +82,24 @@ class Totals:
         return totals
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Reservation:
     """The most that one call in flight may take. Each is one object: settled or released once.
 
-    `attempts` in all are paid for by the cap on calls, `unsure_attempts` of them by dollars and tokens.
+    `usd` and `tokens` are of the attempt that is being made, and of those before it that may have cost.
     """
 
     usd: float
     tokens: int
     attempts: int = 1
-    unsure_attempts: int = 1
 
 
 class Ledger:
     """Books calls so that those in flight cannot overspend together. Safe to use from several threads.
 
     A call is let go only when its worst case (the whole prompt at a token per two bytes and uncached,
-    a reply of `max_tokens`) fits into what is left beside the worst cases in flight. It may be tried
-    again as far as that fits, too. What a call took is booked in full.
+    a reply of `max_tokens`) fits into what is left beside the worst cases in flight, and tried again
+    only when another does. What a call took is booked in full.
     """
 
     def __init__(self, caps: Caps, spent: Totals | None = None) -> None:
@@ -117,7 +116,7 @@ class Ledger:
             return self._totals
 
     def reserve(self, request: Request, spec: ModelSpec, *, wait: bool = False) -> Reservation:
-        """Sets the worst case aside: of one attempt, and of as many more that the request allows as fit.
+        """Sets the worst case of one attempt aside.
 
         With `wait` a call that fits only once others are settled waits for them, and those that come after it wait for
         it: which calls are let go depends on their order and on what they took, not on how long.
@@ -136,9 +135,8 @@ class Ledger:
                     if not wait or self._queue[0] is turn:
                         problem = self._problem(most, self._open)
                         if problem is None:
-                            held = self._granted(most, request)
-                            self._open.add(held)
-                            return held
+                            self._open.add(most)
+                            return most
                         if not wait or not self._open or self._problem(most, ()) is not None:
                             raise BudgetSpentError(problem)
                     self._changed.wait()
@@ -147,16 +145,18 @@ class Ledger:
                     self._queue.remove(turn)
                     self._changed.notify_all()
 
-    def _granted(self, one: Reservation, request: Request) -> Reservation:
-        """As many attempts as fit, where one does: first those that may cost, then the others."""
-        held = one
-        for unsure in range(2, request.unsure_attempts + 1):
-            more = Reservation(unsure * one.usd, unsure * one.tokens, unsure, unsure)
-            held = more if self._problem(more, self._open) is None else held
-        for attempts in range(held.attempts + 1, request.attempts + 1):
-            more = replace(held, attempts=attempts)
-            held = more if self._problem(more, self._open) is None else held
-        return held
+    def again(self, reservation: Reservation, request: Request, spec: ModelSpec, unsure: bool) -> bool:
+        """Whether a call may be tried once more; sets another worst case aside if the last attempt may have cost."""
+        more = Reservation(0.0, 0)
+        if unsure:
+            more = Reservation(prices_of(spec).most_usd(request), request.most_prompt_tokens + request.max_tokens)
+        with self._changed:
+            if self._problem(more, self._open) is not None:
+                return False
+            reservation.usd += more.usd
+            reservation.tokens += more.tokens
+            reservation.attempts += 1
+            return True
 
     def settle(self, reservation: Reservation, reply: Reply) -> None:
         """Books what the call took in place of what was set aside.
@@ -226,12 +226,18 @@ class Metered:
         if spec is None:
             raise UsageError(f"expected one of {', '.join(self._specs) or 'no models'}, got {request.model!r}")
         held = self._ledger.reserve(request, spec, wait=True)
-        allowed = replace(request, attempts=held.attempts, unsure_attempts=held.unsure_attempts)
         number: int | None = None
         reply: Reply | None = None
+
+        def again(unsure: bool) -> bool:
+            may = self._ledger.again(held, request, spec, unsure)
+            if may and number is not None:
+                self._conclude(number, call_of(request, _unheard(request, held)))
+            return may
+
         try:
             number = self._record(call_of(request, _unheard(request, held)))
-            reply = self._client.complete(allowed)
+            reply = self._client.complete(replace(request, again=again))
             reply = replace(reply, text=storable(reply.text))  # as a replay reads it
             return reply
         except ModelRejectedError as error:
@@ -250,5 +256,5 @@ def _unheard(request: Request, held: Reservation) -> Reply:
     """What is known of a call before it is made."""
     return Reply(
         "", Outcome.FAILED, Usage(), 0.0, 0.0, request.model, "in flight, or its process ended before the answer",
-        unsure_usd=held.usd, unsure_tokens=held.tokens,
+        retries=held.attempts - 1, unsure_usd=held.usd, unsure_tokens=held.tokens,
     )  # fmt: skip

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
@@ -19,9 +20,9 @@ class Request:
 
     `system` is the part that stays the same from call to call, so that providers can cache it.
     `purpose` names the emitter that asks, or ``evolve``. `attempt` tells repetitions of one question
-    apart. `ticket` says whose proposal it is for, `meta_prompt` which version asks. At most so many `attempts` are
-    made, of which `unsure_attempts` may end without an answer that could have cost something. Like `purpose` all
-    these are no part of the question.
+    apart. `ticket` says whose proposal it is for, `meta_prompt` which version asks. `again` is asked before the
+    question is put once more, with whether the attempt before may have cost something. Like `purpose` these are no
+    part of the question.
     """
 
     model: str
@@ -33,8 +34,7 @@ class Request:
     attempt: int = 0
     ticket: int | None = None
     meta_prompt: str | None = None
-    attempts: int = 5
-    unsure_attempts: int = 2
+    again: Callable[[bool], bool] = field(default=lambda unsure: True, compare=False, repr=False)
 
     @cached_property
     def prompt_hash(self) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
+import subprocess
+import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -331,6 +334,34 @@ def test_kernels_that_were_paid_are_judged_on_resume(task: Path, tmp_path: Path)
         assert not store.check()
     assert {row.ticket for row in rows} - judged == waiting
     assert all(row.model for row in rows if row.ticket in waiting)
+
+
+def test_calls_that_were_in_flight_when_it_was_killed_stay_booked(task: Path, tmp_path: Path) -> None:
+    """At the most that they can have cost: a cap holds over any number of kills."""
+    url, answers = f"sqlite:///{tmp_path}/evoforge.db", [slow()] * 3
+    with ModelServer(lambda body: answers[0]) as server:
+        wanted = config(task, server, budget={"usd": 5.0, "calls": 6}, meta_prompts={"evolve_every": 0})
+        wanted = wanted.model_copy(
+            update={"models": tuple(one.model_copy(update={"timeout_s": 60.0}) for one in wanted.models)}
+        )
+        name = Campaign.create(wanted, url).name
+        script = "import sys; from evoforge.campaign import Campaign; Campaign.resume(*sys.argv[1:]).run()"
+        process = subprocess.Popen([sys.executable, "-c", script, name, url])
+        try:
+            while server.books.calls < 3:
+                assert process.poll() is None
+                time.sleep(0.05)
+        finally:
+            process.kill()
+            process.wait()
+        with open_store(url) as store:
+            left = calls_of(store, name)
+        assert [(call.outcome, call.usd) for call in left] == [(Outcome.FAILED, 0.0)] * 3
+        assert all(call.unsure_usd > 0 and call.unsure_tokens > 0 and call.system for call in left)
+        answers[0] = good(kernel(8))
+        result = Campaign.resume(name, url).run()
+        assert (result.stop_reason, server.books.calls) == ("model budget", 6)
+        assert result.models["calls"] == 6
 
 
 def test_models_and_generator_share_a_campaign_and_resume(task: Path, tmp_path: Path) -> None:

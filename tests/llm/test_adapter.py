@@ -44,10 +44,10 @@ class Asked:
         self.waits: list[float] = []
         with ModelServer(script, **server) as running:
             model = spec(running, timeout_s=timeout_s)
-            client = LiteLLMClient([model], sleep=self.waits.append, environ=ENVIRON)
+            client = LiteLLMClient([model], attempts=attempts, sleep=self.waits.append, environ=ENVIRON)
             self.error: ModelRejectedError | None = None
             try:
-                self.reply = client.complete(replace(model.request(SYSTEM, USER, "improve"), attempts=attempts))
+                self.reply = client.complete(model.request(SYSTEM, USER, "improve"))
             except ModelRejectedError as error:
                 assert isinstance(error.reply, Reply)
                 self.error, self.reply = error, error.reply
@@ -242,8 +242,7 @@ def test_nobody_listens() -> None:
     with ModelServer([good("x")]) as server:
         gone = spec(server)
     waits: list[float] = []
-    request = replace(gone.request("", "x", "y"), attempts=3)
-    reply = LiteLLMClient([gone], sleep=waits.append, environ=ENVIRON).complete(request)
+    reply = LiteLLMClient([gone], attempts=3, sleep=waits.append, environ=ENVIRON).complete(gone.request("", "x", "y"))
     assert (reply.outcome, reply.retries, reply.unsure_tokens) == (Outcome.FAILED, 2, 0)
     assert "cannot be reached" in reply.reason and len(waits) == 2
 
@@ -274,12 +273,15 @@ def test_nothing_is_tried_again_once_it_is_stopped() -> None:
         assert client.complete(model.request(SYSTEM, USER, "improve")).retries == 0
 
 
-def test_what_may_be_tried_once_is_not_tried_again() -> None:
-    with ModelServer([slow(), good("x")]) as server:
+def test_what_must_not_be_tried_again_is_not() -> None:
+    asked: list[bool] = []
+    with ModelServer([fault(500), slow(), good("x")]) as server:
         model = spec(server)
-        request = replace(model.request(SYSTEM, USER, "improve"), unsure_attempts=1)
+        request = replace(
+            model.request(SYSTEM, USER, "improve"), again=lambda unsure: asked.append(unsure) or not unsure
+        )
         reply = LiteLLMClient([model], sleep=lambda seconds: None, environ=ENVIRON).complete(request)
-        assert (reply.outcome, server.books.calls) == (Outcome.FAILED, 1)
+        assert (reply.outcome, server.books.calls, asked) == (Outcome.FAILED, 2, [False, True])
     assert reply.unsure_tokens == request.most_prompt_tokens + 64
 
 

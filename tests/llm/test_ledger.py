@@ -32,9 +32,8 @@ PAID = ModelSpec("openai/paid", None, None, 1000.0, None, 1000.0, max_tokens=100
 FREE = ModelSpec("openai/free", "http://localhost:1/v1", max_tokens=100)
 
 
-def ask(spec: ModelSpec = PAID, user: str = "x" * 72, attempts: int = 1, unsure: int = 1) -> Request:
-    """Of 100 prompt tokens reserved, 200 in all, $0.2 for every attempt that may cost."""
-    return replace(spec.request("", user, "improve"), attempts=attempts, unsure_attempts=unsure)
+def ask(spec: ModelSpec = PAID, user: str = "x" * 72) -> Request:
+    return spec.request("", user, "improve")  # 100 prompt tokens reserved, 200 in all, $0.2
 
 
 def reply(usd: float = 0.01, tokens: int = 10, **changes: Any) -> Reply:
@@ -66,37 +65,40 @@ class Calls(dict[int, Call]):
             self[number] = call
 
 
-def test_a_call_may_be_tried_again_as_far_as_that_fits() -> None:
-    ledger = Ledger(Caps(usd=0.7, calls=10))
-    first = ledger.reserve(ask(attempts=5, unsure=2), PAID)
-    assert (first.attempts, first.unsure_attempts, first.usd, first.tokens) == (5, 2, pytest.approx(0.4), 400)
-    second = ledger.reserve(ask(attempts=5, unsure=2), PAID)
-    assert (second.attempts, second.unsure_attempts, second.usd) == (5, 1, pytest.approx(0.2))
-    with pytest.raises(BudgetSpentError, match="1 calls, 0 of 10 are left, 2 calls in flight"):
+def test_a_call_is_tried_again_while_that_fits() -> None:
+    ledger = Ledger(Caps(usd=0.7, calls=5))
+    first, second = ledger.reserve(ask(), PAID), ledger.reserve(ask(), PAID)
+    assert ledger.again(first, ask(), PAID, unsure=True)
+    assert (first.attempts, first.usd, first.tokens) == (2, pytest.approx(0.4), 400)
+    assert not ledger.again(second, ask(), PAID, unsure=True), "dollars"
+    assert ledger.again(second, ask(), PAID, unsure=False) and ledger.again(second, ask(), PAID, unsure=False)
+    assert (second.attempts, second.usd) == (3, pytest.approx(0.2))
+    assert not ledger.again(second, ask(), PAID, unsure=False), "calls"
+    with pytest.raises(BudgetSpentError, match="1 calls, 0 of 5 are left, 2 calls in flight"):
         ledger.reserve(ask(FREE), FREE)
-    ledger.settle(first, reply(retries=2))  # three of its five were made
-    third = ledger.reserve(ask(FREE, attempts=5), FREE)
-    assert (third.attempts, third.usd) == (2, 0.0)
+    ledger.settle(second, reply(retries=1))  # the third was never made
+    ledger.reserve(ask(FREE), FREE)
 
 
 def test_a_call_stays_booked_at_its_worst_should_the_process_end_in_it() -> None:
-    seen: list[dict[int, Call]] = []
+    seen: list[Call] = []
 
     def answered(request: Request) -> Reply:
-        seen.append(dict(calls))
+        seen.append(calls[0])
+        assert request.again(True) and not request.again(True)
+        seen.append(calls[0])
         return reply()
 
     calls = Calls()
-    Metered(ScriptedClient(answered), [PAID], Ledger(Caps(usd=0.5)), calls.record, calls.conclude).complete(
-        ask(unsure=2)
-    )
-    (meanwhile,) = seen[0].values()
-    assert (meanwhile.outcome, meanwhile.usd, meanwhile.reply) == (Outcome.FAILED, 0.0, "")
-    assert (meanwhile.unsure_usd, meanwhile.unsure_tokens) == (pytest.approx(0.4), 400)
-    assert meanwhile.prompt_hash == calls[0].prompt_hash and "in flight" in meanwhile.reason
+    Metered(ScriptedClient(answered), [PAID], Ledger(Caps(usd=0.5)), calls.record, calls.conclude).complete(ask())
+    first, second = seen
+    assert (first.outcome, first.usd, first.reply, first.retries) == (Outcome.FAILED, 0.0, "", 0)
+    assert (first.unsure_usd, first.unsure_tokens) == (pytest.approx(0.2), 200)
+    assert first.prompt_hash == calls[0].prompt_hash and "in flight" in first.reason
+    assert (second.retries, second.unsure_usd, second.unsure_tokens) == (1, pytest.approx(0.4), 400)
     assert calls[0].outcome is Outcome.OK and calls[0].unsure_usd == 0
     with pytest.raises(BudgetSpentError):  # as the next process sees it
-        Ledger(Caps(usd=0.5), Totals.of([meanwhile])).reserve(ask(), PAID)
+        Ledger(Caps(usd=0.5), Totals.of([second])).reserve(ask(), PAID)
 
 
 def test_a_cap_can_be_spent_to_the_last_cent() -> None:
