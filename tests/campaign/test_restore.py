@@ -138,7 +138,7 @@ def test_a_search_that_finds_no_more_kernels_tunes_the_best_before_it_ends(store
 
 def test_a_search_whose_models_are_refused_says_so_at_once(store: Store) -> None:
     loop = search(store)
-    desk: Any = SimpleNamespace(collect=list, waiting=False, models=(), spent="", out=frozenset())
+    desk: Any = SimpleNamespace(collect=list, waiting=False, models=(), alive=(), wake=bool, spent="", out=frozenset())
     loop.desk = desk
     reason = loop.run([Proposal(OLD, "sample", "sample", params_hint={"T": 1})])
     assert reason == "no model left" and len(loop.state.trials) == 1

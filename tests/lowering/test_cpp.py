@@ -619,7 +619,7 @@ def at_random(
 @pytest.mark.parametrize(("march", "lanes", "count"), [("native", 16, 2), ("x86-64-v3", 8, 1)])
 def test_schedules_compute_what_the_module_computes(march: str, lanes: int, count: int, tmp_path: Path) -> None:
     cases = list(CASES)[:: 1 if march == "native" else 2]
-    kernels = [k for case in cases for k in schedules(case, count, lanes)]
+    kernels = [k for number, case in enumerate(cases) for k in schedules(case, max(1, count - number % 2), lanes)]
     library = build(kernels, tmp_path, march)
     for k in kernels:
         model, inputs = CASES[k.case]

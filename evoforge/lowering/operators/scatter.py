@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from evoforge.lowering.index import add, affine, axis, const, scale
-from evoforge.lowering.ir import Affine, Cast, Const, Expr, Guard, Indirect, Position
+from evoforge.lowering.ir import Affine, Cast, Const, Expr, Guard, Indirect, Position, loads
 from evoforge.lowering.operators.builder import Builder, Value, highest, is_float, lowest, number, op, where
 from evoforge.lowering.operators.indexing import from_end
 from evoforge.lowering.operators.registry import register
@@ -96,9 +96,14 @@ def _searchsorted(
     b: Builder, edges: Value, x: Value | float, *, out_int32: bool = False, right: bool = False,
     side: str | None = None, sorter: Value | None = None,
 ) -> Value:  # fmt: skip
-    """How many edges are below: no search, but in vectors."""
+    """How many edges are below: no search, but in vectors. NaN lies behind them all.
+
+    Of edges out of order a search finds something else, so those that come as an input are refused: nobody knows them.
+    """
     if sorter is not None:
         raise b.refuse("a sorter")
+    if any(load.tensor.startswith("in") for load in loads(edges.expr)):
+        raise b.refuse("edges that are an input (they need not be sorted)")
     wanted = x if isinstance(x, Value) else b.constant(x, edges.dtype)
     shape, size = b.out_shape(), edges.shape[-1]
     t = edges.dtype if is_float(edges.dtype) or not is_float(wanted.dtype) else wanted.dtype
@@ -106,8 +111,8 @@ def _searchsorted(
 
     def below(i: Index, r: Index, e: dict[str, int]) -> Expr:
         edge = edges.read([*i[: edges.rank - 1], r[0]], e, t)
-        name = "le" if right or side == "right" else "lt"
-        return where(op(name, edge, wanted.read(i, e, t), dtype="bool"), Const(1.0, "f32"), Const(0.0, "f32"), "f32")
+        name = "gt" if right or side == "right" else "ge"
+        return where(op(name, edge, wanted.read(i, e, t), dtype="bool"), Const(0.0, "f32"), Const(1.0, "f32"), "f32")
 
     count = b.sum(shape, [size], "f32", below, "below")
     return b.map(shape, b.out_dtype(), lambda i, e: Cast(count.read(i, e), b.out_dtype()))
