@@ -350,8 +350,9 @@ def test_calls_that_were_in_flight_when_it_was_killed_stay_booked(task: Path, tm
         script = "import sys; from evoforge.campaign import Campaign; Campaign.resume(*sys.argv[1:]).run()"
         process = subprocess.Popen([sys.executable, "-c", script, name, url])
         try:
+            deadline = time.monotonic() + 300
             while server.books.calls < 3:
-                assert process.poll() is None
+                assert process.poll() is None and time.monotonic() < deadline
                 time.sleep(0.05)
         finally:
             process.kill()
