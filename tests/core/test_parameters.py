@@ -71,6 +71,7 @@ def test_operators_of_c_mean_what_they_mean_there(expression: str, feasible: set
         ("// evoforge: param T = 4 in {4, 4}", "repeat"),
         ("// evoforge: require __import__('os').system('true')", "expected integers"),
         ("// evoforge: require T <", "expected an expression"),
+        ("// evoforge: require 1 < 2\n" * 65, "line 65: expected at most 64 require lines"),
         ("// evoforge: param T = 4 in {4}\n// evoforge: require T > 4", "defaults break"),
         ("// evoforge: param T = 4 in {4}\n// evoforge: param T = 4 in {4}", "differently named"),
     ],

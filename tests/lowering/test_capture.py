@@ -166,6 +166,12 @@ def branching(x: torch.Tensor) -> torch.Tensor:
 REFUSED: dict[str, tuple[Callable[..., Any], type[EvoforgeError], str]] = {
     "operators": (lambda x: (torch.lgamma(x), x.nanmedian(1)[0]), UnsupportedError, r"aten\.lgamma.*aten\.nanmedian"),
     "long_order": (lambda x: x.repeat(1, 200).topk(17)[0], UnsupportedError, r"aten\.topk.*800 elements"),
+    "edges": (lambda x: torch.searchsorted(x[0], x), UnsupportedError, r"aten\.searchsorted.*edges that are an input"),
+    "far_scatter": (
+        lambda x: x.new_zeros(3000).scatter_add(0, torch.arange(3000) % 7, x.repeat(1, 250).view(-1)),
+        UnsupportedError,
+        r"aten\.scatter_add.*3000 indices and 3000 elements",
+    ),
     "ragged_bags": (
         lambda x: F.embedding_bag(torch.arange(4), x, x[0, :2].long()),
         UnsupportedError,

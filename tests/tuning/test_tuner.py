@@ -98,6 +98,18 @@ def test_at_least_64_distinct_feasible_points_in_a_tight_space() -> None:
     assert all(TIGHT.feasible(params) for params in asked)
 
 
+def test_a_header_of_thousands_of_choices_does_not_hold_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here only the defaults are feasible, and they are known; to look at all else once takes 40,000 checks."""
+    names = [f"P{number}" for number in range(20)]
+    space = space_of(dict.fromkeys(names, 100), *(f"{name} == 1" for name in names))
+    checked, broken = [], ParameterSpace.broken
+    monkeypatch.setattr(ParameterSpace, "broken", lambda one, values: checked.append(1) or broken(one, values))
+    monkeypatch.setattr("evoforge.tuning.tuner._MOST_CHECKS", 1000)
+    tuner = Tuner(space, seed=0, trials=4, known=[(space.defaults(), 1.0, Status.CORRECT)])
+    assert tuner.ask() is None
+    assert len(checked) < 5000, "draws of the sampler, and one that was repaired"
+
+
 def test_the_sampler_itself_learns_where_the_feasible_points_are(monkeypatch: pytest.MonkeyPatch) -> None:
     draws = 0
     original = Tuner._trial

@@ -209,8 +209,11 @@ def _joined(
     found = b.reduce(x.shape, sizes, t, monoid, body, "written")[0]
     if own and extremum:
         return found
-    ones = lambda i, r, e: where(hit(i, r, e), Const(1.0, "f32"), Const(0.0, "f32"), "f32")  # noqa: E731
-    count = None if own and reduce != "mean" else b.sum(x.shape, sizes, "f32", ones, "count")
+
+    def one(i: Index, r: Index, e: dict[str, int]) -> Expr:
+        return where(hit(i, r, e), Const(1.0, "f32"), Const(0.0, "f32"), "f32")
+
+    count = None if own and reduce != "mean" else b.sum(x.shape, sizes, "f32", one, "count")
 
     def result(i: Index, e: dict[str, int]) -> Expr:
         made = found.read(i, e)
