@@ -26,6 +26,8 @@ from evoforge.evaluation.worker_tensors import TORCH_DTYPES, OnCpu, drawn, plain
 
 __all__ = ["WorkloadModel", "available_bytes"]
 
+_MOST_DIMS = 8  # of a tensor in the C ABI
+
 
 class WorkloadModel:
     """Executes the task module in a namespace of its own, with its constants overridden.
@@ -184,6 +186,7 @@ class WorkloadModel:
         if not callable(made):
             raise self._refused(f"expected Model to be a torch.nn.Module or a function, got {type(made).__name__}")
         model = made if isinstance(made, torch.nn.Module) else _FunctionModel(made)
+        _adopt_tensors(model)
         return model.eval()
 
     def _flat_inputs(self, seed: int) -> tuple[list[Any], Any]:
@@ -333,8 +336,32 @@ def _rebound(function: types.FunctionType, made: Mapping[int, Any]) -> types.Fun
     )  # fmt: skip
 
 
+def _adopt_tensors(model: torch.nn.Module) -> None:
+    """Makes buffers, outside of the state dict, of the tensors that modules hold as plain attributes.
+
+    Single numbers stay as they are, and so does what is no dense tensor of a covered dtype, lies in a weight's
+    memory, or is hidden by an attribute of the class. Exports do the same (``templates/export/_runtime.py``).
+    """
+    weights = {one.untyped_storage().data_ptr() for one in (*model.parameters(), *model.buffers())}
+    for module in model.modules():
+        for name, value in list(vars(module).items()):
+            if (
+                type(value) is torch.Tensor
+                and value.numel() > 1
+                and value.dim() <= _MOST_DIMS
+                and value.layout == torch.strided
+                and value.device.type == "cpu"
+                and value.dtype in TORCH_DTYPES.values()
+                and value.untyped_storage().data_ptr() not in weights
+                and not hasattr(type(module), name)
+            ):
+                del vars(module)[name]
+                whole = value.untyped_storage().nbytes() == value.nbytes
+                module.register_buffer(name, value if whole else value.clone(), persistent=False)
+
+
 def _share_plain_tensors(old: torch.nn.Module, new: torch.nn.Module) -> None:
-    """Gives `new` the tensors that `old` holds as plain attributes: a kernel has their numbers in its source."""
+    """Gives `new` the tensors that `old` still holds as plain attributes: a kernel has their numbers in its source."""
     modules, weights = dict(new.named_modules()), {id(one) for one in (*old.parameters(), *old.buffers())}
     for name, module in old.named_modules():
         for key, value in vars(module).items():

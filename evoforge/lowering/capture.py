@@ -12,6 +12,7 @@ import functools
 import io
 import linecache
 import logging
+import math
 import re
 import sys
 import sysconfig
@@ -83,12 +84,41 @@ def _exported(model: Any, inputs: tuple[Any, ...]) -> Any:
     import torch
 
     try:
-        program = torch.export.export(model, inputs)
+        with _without_checks():
+            program = torch.export.export(model, inputs)
         return _decomposed(program.run_decompositions(_table()))
     except EvoforgeError:
         raise
     except Exception as error:  # boundary: torch.export raises whatever the model and torch raise
         raise _explained(error) from error
+
+
+@contextlib.contextmanager
+def _without_checks() -> Iterator[None]:
+    """The one function of torch that looks at values only to refuse some of them is traced without that."""
+    from torch.nn import functional
+
+    checked = functional.gaussian_nll_loss
+    functional.gaussian_nll_loss = _gaussian_nll_loss
+    try:
+        yield
+    finally:
+        functional.gaussian_nll_loss = checked
+
+
+def _gaussian_nll_loss(
+    input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Any:
+    """torch's formula: half of ln max(var, eps) + (input − target)² / max(var, eps), and of ln 2π where `full`."""
+    import torch
+
+    var = torch.full_like(input, var) if isinstance(var, float) else var
+    if var.shape == input.shape[:-1]:
+        var = var.unsqueeze(-1)
+    var = var.clamp(min=eps)
+    loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
+    loss = loss + 0.5 * math.log(2 * math.pi) if full else loss
+    return {"mean": loss.mean, "sum": loss.sum}.get(reduction, lambda: loss)()
 
 
 @functools.cache
@@ -136,7 +166,7 @@ def _user_line(traceback: TracebackType | None) -> str:
     place = ""
     while traceback is not None:
         name, line = traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
-        if not name.startswith("<frozen") and not any(name.startswith(root) for root in roots):
+        if not name.startswith("<") and not any(name.startswith(root) for root in roots):
             place = _place(name, line)
         traceback = traceback.tb_next
     return place

@@ -374,7 +374,30 @@ def _reference_module(row):
 def _make_model(source):
     make = getattr(source, "get_init_inputs", list)
     model = source.Model(*make()) if isinstance(source.Model, type) else source.Model
-    return model if isinstance(model, torch.nn.Module) else _Plain(model)
+    model = model if isinstance(model, torch.nn.Module) else _Plain(model)
+    _adopt_tensors(model)
+    return model
+
+
+def _adopt_tensors(model):
+    """Makes buffers of tensors that are plain attributes: kernels know them as constants."""
+    dtypes = {dtype for _, dtype in _DTYPES.values()}
+    weights = {one.untyped_storage().data_ptr() for one in (*model.parameters(), *model.buffers())}
+    for module in model.modules():
+        for name, value in list(vars(module).items()):
+            if (
+                type(value) is torch.Tensor
+                and value.numel() > 1
+                and value.dim() <= 8
+                and value.layout == torch.strided
+                and value.device.type == "cpu"
+                and value.dtype in dtypes
+                and value.untyped_storage().data_ptr() not in weights
+                and not hasattr(type(module), name)
+            ):
+                del vars(module)[name]
+                whole = value.untyped_storage().nbytes() == value.nbytes
+                module.register_buffer(name, value if whole else value.clone(), persistent=False)
 
 
 class _Plain(torch.nn.Module):

@@ -391,27 +391,37 @@ PLAIN_TENSORS = """
 import torch
 
 class Model(torch.nn.Module):
+    hidden = None
+
     def __init__(self):
         super().__init__()
         self.mix = torch.nn.LSTM(4, 4)
         self.shift, self.scales = torch.randn(4), [torch.randn(4), torch.randn(4)]
+        self.one, self.rotation = torch.tensor(1.0), torch.randn(3, dtype=torch.complex64)
+        self.mask, self.part, self.wide = torch.tril(torch.ones(3, 3)), torch.arange(9.0)[1:5], torch.ones(1).expand(4)
+        self.weight, self.hidden = self.mix.weight_ih_l0.data[0], torch.randn(4)
 
     def forward(self, x):
-        return self.mix(x)[0], self.shift * self.scales[0] + self.scales[1]
+        mixed = self.mix(x)[0] * self.weight * self.rotation.abs().sum() * self.hidden
+        return self.mask @ mixed, self.shift * self.part + self.wide, self.scales[0] + self.scales[1] * self.one
 
 def get_inputs():
     return [torch.randn(3, 4)]
 """
 
 
-def test_redrawn_weights_leave_tensors_that_are_plain_attributes(tmp_path: Path) -> None:
-    """They are numbers in a kernel's source; a list of parameters is a list of weights."""
+def test_tensors_that_are_plain_attributes_are_constants_of_the_task(tmp_path: Path) -> None:
+    """Drawn anew with the weights. Those in a list are not seen, and stay: they are numbers in a kernel's source."""
     (tmp_path / "task.py").write_text(PLAIN_TENSORS)
     with ReferenceWorker(load_task(str(tmp_path / "task.py"))) as worker:
+        specs = worker.constants("default").specs
+        # weights and biases of the LSTM; shift, mask, part, wide
+        assert [one.shape for one in specs] == [(16, 4), (16, 4), (16,), (16,), (4,), (3, 3), (4,), (4,)]
+        assert all(one.stride[-1] == 1 for one in specs)
         inputs = worker.inputs("default", 1)
         ours, theirs = worker.reference("default", inputs).y64, worker.reference("default", inputs, weights=5).y64
-        assert not np.allclose(ours.array(0), theirs.array(0))
-        assert np.array_equal(ours.array(1), theirs.array(1))
+        assert not np.allclose(ours.array(0), theirs.array(0)) and not np.allclose(ours.array(1), theirs.array(1))
+        assert np.array_equal(ours.array(2), theirs.array(2))
 
 
 def test_every_process_of_a_campaign_has_the_same_weights(norm: Task, worker: ReferenceWorker) -> None:

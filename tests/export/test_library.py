@@ -159,6 +159,24 @@ def test_the_kernel_answers_and_is_right(package: Path) -> None:
     assert done.stderr == ""
 
 
+def test_tensors_that_are_plain_attributes_reach_the_kernel(tmp_path: Path) -> None:
+    task = TASK.replace("nn.Parameter(torch.rand(n) + 0.5)", "torch.rand(n) + 0.5")
+    done = use(
+        write_library(library("1.0f", task=task), tmp_path / "fastnorm"),
+        """
+        import fastnorm, torch
+        k = fastnorm.load()
+        x, r = torch.randn(24, 40), torch.randn(24, 40)
+        assert k.why_not(x, r) is None, k.why_not(x, r)
+        torch.testing.assert_close(k(x, r), k.reference(x, r))
+        before, k.reference.weight = k(x, r), torch.ones(40)
+        torch.testing.assert_close(k(x, r), k.reference(x, r))
+        assert not torch.equal(before["y"], k(x, r)["y"]) and not k.reference.state_dict()
+        """,
+    )
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
 def test_the_reference_answers_where_the_kernel_may_not(package: Path) -> None:
     done = use(
         package,

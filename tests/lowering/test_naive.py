@@ -330,6 +330,15 @@ LOSSES = {
     "huber": f(
         lambda x, y: (F.smooth_l1_loss(x, y), F.huber_loss(x, y, delta=0.7), F.smooth_l1_loss(x, y, beta=0.5)), X, Y
     ),
+    "gaussian_nll": f(
+        lambda x, y: (
+            F.gaussian_nll_loss(x, y, y.square() + 0.1, reduction="none"),
+            F.gaussian_nll_loss(x, y, 0.5, full=True),
+            F.gaussian_nll_loss(x, y, y[..., 0].square(), eps=0.3, reduction="sum"),
+        ),
+        X,
+        Y,
+    ),
     "cross_entropy": f(
         lambda x, c: (F.cross_entropy(x, c), F.cross_entropy(x, c, reduction="none")), normal(6, 7), CLASSES
     ),
