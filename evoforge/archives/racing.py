@@ -44,7 +44,11 @@ def raced(claims: Iterable[Elite], evaluations: Iterable[Evaluation]) -> list[El
                 last.clear()
             last[at], facts = evaluation, evaluation.facts
     claims = list(claims)
-    ran = [claim for claim in claims if point(claim.candidate, claim.params) in last]
+    # Trimmed means of differences are no order: from whom they are taken must not hang on how claims came.
+    ran = sorted(
+        (claim for claim in claims if point(claim.candidate, claim.params) in last),
+        key=lambda claim: (claim.candidate, sorted(claim.params.items())),
+    )
     if len(ran) < 2:
         return claims
     slower = _slower([last[point(claim.candidate, claim.params)].log2_ms() for claim in ran])

@@ -13,6 +13,7 @@ __all__ = ["Clock"]
 _RACE_S = 20.0
 _RACE_SHARE = 1 / 15
 _RACE_OF_MEASURED, _LEAST_RACE_S = 1 / 4, 5.0
+_LONG = 6000  # evaluations: the map of a search that goes on for longer is drawn as soon as that of one of so many
 _MEASURED_SHARE = 0.7  # of the wall time that evaluations take; the rest is start-up and building ahead
 
 
@@ -88,12 +89,12 @@ class Clock:
         return not self.stop_reason(evaluations)
 
     def progress(self, evaluations: int) -> float:
-        """How much of the budget is used, in [0, 1]; 0 without limits.
+        """How much of the budget is used, in [0, 1]; without limits, and at the least, of `_LONG` evaluations.
 
         It steers the search, so it is made of what is recorded and not of the wall: a replay decides
         as the campaign did.
         """
-        shares = [0.0]
+        shares = [evaluations / _LONG]
         if self.evals:
             shares.append(evaluations / self.evals)
         if self.budget_s:

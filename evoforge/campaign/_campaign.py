@@ -13,7 +13,7 @@ from evoforge.campaign._budget import Clock
 from evoforge.campaign._checks import check, check_unchanged
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._evolution import Evolution
-from evoforge.campaign._journey import Journey
+from evoforge.campaign._journey import BREADTH, Journey
 from evoforge.campaign._loop import EXHAUSTED, Loop
 from evoforge.campaign._measure import Live, Measurer, Recorded
 from evoforge.campaign._models import check_models, desk_of, leaves
@@ -113,14 +113,28 @@ class Campaign:
         Raises:
             CampaignLockedError: it is running.
             ConfigError: a budget that its models need more of.
+            UsageError: it would stop at once by a limit that stays as it was.
         """
         if self.config.budget.evals == budget.evals == 0 and budget.minutes is not None:
             budget = budget.model_copy(update={"evals": None})  # only prepared so far: now it shall search
         config = self.config.model_copy(update={"budget": budget})
         check_models(config)
         with self.store.lock_campaign(self.name):
+            self._refuse_spent(budget)
             self.row = self.store.update_campaign(self.name, config=config.model_dump(mode="json", by_alias=True))
         self.config = config
+
+    def _refuse_spent(self, budget: Budget) -> None:
+        counts = self.store.counts(self.name, Kind.TRIAL)
+        evaluations = sum(count for status, count in counts.items() if status.charged)
+        limit = self._clock(budget).stop_reason(evaluations)
+        before = self.config.budget
+        if limit and budget != before and getattr(budget, limit) == getattr(before, limit):
+            spent = {"evals": f"{evaluations} evaluations", "minutes": f"{self.row.wall_s / 60:.1f} minutes"}[limit]
+            raise UsageError(
+                f"campaign {self.name} may take {getattr(before, limit):g} {limit} in all and has had {spent}: "
+                f"the other limits alone let it do nothing; give --{limit}, too"
+            )
 
     def run(self, observer: Observer | None = None) -> Result:
         """Searches until the budget ends; resumable after anything that stops it.
@@ -139,7 +153,8 @@ class Campaign:
     def _run_locked(self, narrator: Narrator) -> Result:
         with ExitStack() as stack:
             stack.enter_context(self.store.lock_campaign(self.name))
-            self.store.update_campaign(self.name, state="running", stop_reason="")
+            # as it stands now: this very object may have run before
+            self.row = self.store.update_campaign(self.name, state="running", stop_reason="")
             try:
                 result = self._run(narrator, stack)
             except BaseException as error:
@@ -229,6 +244,8 @@ class Campaign:
             seed=config.seed,
             trials=config.tuning.trials,
             lead=setup.lead,
+            # Where nothing says how long it will go on, there is no later for tuning.
+            breadth=0.0 if budget.evals is None and budget.minutes is None else BREADTH,
             notice=keep,
         )
         return Loop(
@@ -252,8 +269,8 @@ class Campaign:
         config = self.config
         return PromptPool(stored) if stored else PromptPool.named(config.meta_prompts.pool, config.language)
 
-    def _clock(self) -> Clock:
-        budget = self.config.budget
+    def _clock(self, budget: Budget | None = None) -> Clock:
+        budget = budget or self.config.budget
         budget_s = budget.minutes * 60 if budget.minutes else None
         if self._replay is None:
             return Clock(budget.evals, budget_s, self.row.wall_s, min(_RESERVE_S, budget_s / 10) if budget_s else 0.0)

@@ -5,6 +5,7 @@ Every evaluation is committed as it ends.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +18,7 @@ from evoforge.campaign._measure import Measurer
 from evoforge.campaign._state import State
 from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, Params, Point, Status, point
 from evoforge.emitters import Outcome, Proposal, Ranker
-from evoforge.errors import ParameterError
+from evoforge.errors import ParameterError, WorkerError
 from evoforge.storage import Placement, Store
 from evoforge.tuning import Tuner
 
@@ -36,6 +37,7 @@ _POINTS = 1024  # combinations of a declared space up to which the one most unli
 _RACERS = 16  # at most, in the race at the end
 _LAP = 4  # rounds that there must be time for
 _REPORTS = 2  # attempts at the last measurement
+_BROKEN = 8  # trials in a row in which the judge itself failed: the machine is at fault, and what comes would be lost
 _MAX_CONFIRMATIONS = 3  # per point, when intervals of challenger and incumbent overlap
 
 
@@ -66,6 +68,7 @@ class Journey:
     _exhausted: set[str] = field(default_factory=set)
     _ranker: tuple[tuple[int, int], Ranker | None] | None = None
     _just_confirmed: set[Point] = field(default_factory=set)
+    _broken: int = 0
 
     def start(self, proposal: Proposal) -> dict[str, int] | None:
         """The inherited parameters a candidate is first judged at; None if its header is unreadable."""
@@ -99,7 +102,9 @@ class Journey:
         twin = self.state.gate.object_twin(proposal.candidate, digest) if digest else None
         if twin is None or self._another_template(proposal.candidate, params, digest, twin.candidate):
             return None
-        known = next(iter(self.state.trials.values()))
+        known = next(iter(self.state.trials.values()), None)
+        if known is None:
+            return None
         evaluation = Evaluation(
             candidate=proposal.candidate.id,
             params=params,
@@ -132,7 +137,11 @@ class Journey:
         return evaluation
 
     def _file(self, ticket: int, proposal: Proposal, evaluation: Evaluation, rows: list[Evaluation]) -> None:
-        """Commits an evaluation, learns it and says so."""
+        """Commits an evaluation, learns it and says so.
+
+        Raises:
+            WorkerError: the judge failed over and over.
+        """
         self.store.record_outcome(
             self.campaign, ticket, proposal.candidate, [evaluation],
             emitter=proposal.emitter, target_cell=proposal.target_cell,
@@ -151,6 +160,12 @@ class Journey:
             reason=evaluation.reason,
         )
         self.progress("judging")
+        self._broken = self._broken + 1 if evaluation.status is Status.HARNESS_ERROR else 0
+        if self._broken == _BROKEN:
+            raise WorkerError(
+                f"expected a machine that can judge, got {_BROKEN} failures of the judge itself in a row, the last: "
+                f"{evaluation.reason}; once that is mended: evoforge resume {shlex.quote(self.campaign)}"
+            )
 
     def ranker(self) -> Ranker | None:
         """Fitted to all that was timed, later on to all but the latest few; None while that is little."""

@@ -15,7 +15,7 @@ from evoforge.campaign._setup import Setup, analyse, bounded, with_baseline
 from evoforge.config import CampaignConfig
 from evoforge.core import Candidate, Cell, Status, Target
 from evoforge.emitters import Ranker
-from evoforge.errors import TaskError, UnsupportedError
+from evoforge.errors import EnvironmentChangedError, TaskError, UnsupportedError
 from evoforge.storage import CampaignRow
 
 if TYPE_CHECKING:
@@ -152,7 +152,16 @@ def _admit(judge: Judge, row: CampaignRow, narrator: Narrator) -> None:
 
 
 def _baselines(judge: Judge, setup: Setup, state: str, config: CampaignConfig, narrator: Narrator) -> Setup:
-    """Settles the baseline; a failed compile (`state`) leaves eager alone, flagged."""
+    """Settles the baseline; a failed compile (`state`) leaves eager alone, flagged.
+
+    Raises:
+        EnvironmentChangedError: what the campaign was measured against is not to be had any more.
+    """
+    if state != "ready" and "compiled" in (setup.baseline or {}).values():
+        raise EnvironmentChangedError(
+            f"the campaign was measured against torch.compile, which does not work here now ({state}): its numbers "
+            "cannot be mixed with others; mend that (evoforge doctor), or start a new campaign (evoforge run)"
+        )
     notices = list(setup.notices)
     if state != "ready" and not any(text.startswith(_NO_COMPILE) for text in notices):
         notices.append(f"{_NO_COMPILE} ({state}); eager is the only baseline")

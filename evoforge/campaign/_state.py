@@ -40,6 +40,7 @@ class State:
         self._failed: set[str] = set()
         self._fastest: list[tuple[float, int, Point]] = []  # right trials, the best first; refuted ones stay
         self._questions: Counter[tuple[str, str]] = Counter()
+        self._stale = False  # whether claims or races changed since the archive was built
         self.spent = 0
         self.correct = 0
 
@@ -55,12 +56,17 @@ class State:
             self.attempts[proposal.target_cell] += 1
 
     def note(self, evaluation: Evaluation) -> None:
-        """Files one evaluation; confirmations, and a race or bench that a kernel fails, re-fold their point."""
+        """Files one evaluation; confirmations, and a race or bench that a kernel fails, re-fold their point.
+
+        Where the judge itself failed nothing is known of the kernel: it may be tried again.
+        """
         at = point(evaluation.candidate, evaluation.params)
         if evaluation.kind is Kind.TRIAL:
             self.spent += evaluation.status.charged
             self.correct += evaluation.status is Status.CORRECT
-            if evaluation.status is not Status.DUPLICATE:
+            if evaluation.status is Status.HARNESS_ERROR:
+                self._latest[evaluation.candidate] = evaluation
+            elif evaluation.status is not Status.DUPLICATE:
                 if at not in self.trials:
                     self.trials[at] = evaluation
                     self._points[evaluation.candidate].append(at)
@@ -69,6 +75,7 @@ class State:
                 self._judge(evaluation)
         elif evaluation.kind is Kind.RACE and evaluation.status is Status.CORRECT:
             self._races.append(evaluation)
+            self._stale = True
         elif evaluation.kind is Kind.CONFIRM or evaluation.status in DISQUALIFYING:
             self.confirmations[at].append(evaluation)
             self._refold(at)
@@ -96,9 +103,13 @@ class State:
         self.claims.pop(at, None)
         if claims:
             self.claims[at] = claims[0]
+        self._stale = True
 
     def settle(self) -> dict[Cell, tuple[AddStatus, Elite]]:
         """Rebuilds the archive from all claims and the last race; what changed, by cell."""
+        if not self._stale:
+            return {}
+        self._stale = False
         before = {elite.cell: elite for elite in self.archive}
         self.archive.rebuild(raced(self.claims.values(), self._races))
         changes: dict[Cell, tuple[AddStatus, Elite]] = {}

@@ -22,6 +22,7 @@ __all__ = ["NoveltyGate", "Twin", "normalised_hash"]
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|(\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')", re.DOTALL)
 _TOKEN = re.compile(r"\"(?:\\.|[^\"\\])*\"|[A-Za-z_]\w*|[\w.]+|\S")
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_FORMLESS = re.compile(r"[\s\\]+")
 _REMARK = re.compile(r"\s*//(?!\s*evoforge:)")
 _HEADER = re.compile(r"^\s*//\s*evoforge:\s*(param|require)\s+(.*?)\s*$", re.MULTILINE)
 # The ABI's accessors take a type as their first argument, which is no C++ expression; written as
@@ -59,26 +60,29 @@ class NoveltyGate:
 
     def __init__(self) -> None:
         self._ids: set[str] = set()
+        # Texts of equal outlines: only they can have equal trees, and are parsed once a second one comes.
+        self._alike: dict[bytes, list[Candidate]] = {}
         self._trees: dict[str, str] = {}
-        self._codes: dict[str, str] = {}
+        self._codes: dict[bytes, str] = {}
         self._objects: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}
 
     def twin(self, candidate: Candidate) -> Twin | None:
         """The known candidate with this text or this syntax tree; None if it is new."""
         if candidate.id in self._ids:
             return Twin(candidate.id, "id")
-        known = self.copy(candidate) or self._trees.get(self._tree(candidate))
+        known = self.copy(candidate) or self._tree_twin(candidate)
         return Twin(known, "tree") if known else None
 
     def copy(self, candidate: Candidate) -> str | None:
         """The known candidate of this text, comments of the generator's aside: a question that needs no tree."""
-        return self._codes.get(_code(candidate))
+        return self._codes.get(_brief(_code(candidate)))
 
     def add(self, candidate: Candidate) -> None:
         """From now on it is known; the first of several equal trees stays their name."""
-        self._ids.add(candidate.id)
-        self._codes.setdefault(_code(candidate), candidate.id)
-        self._trees.setdefault(self._tree(candidate), candidate.id)
+        if candidate.id not in self._ids:
+            self._ids.add(candidate.id)
+            self._codes.setdefault(_brief(_code(candidate)), candidate.id)
+            self._alike.setdefault(_outline(candidate), []).append(candidate)
 
     def object_twin(self, candidate: Candidate, text_hash: str, params: Params | None = None) -> Twin | None:
         """Another candidate that compiled to the same text section; remembers this one otherwise.
@@ -94,8 +98,15 @@ class NoveltyGate:
         """Ids of everything added."""
         return frozenset(self._ids)
 
-    def _tree(self, candidate: Candidate) -> str:
-        return normalised_hash(candidate.source, candidate.language)
+    def _tree_twin(self, candidate: Candidate) -> str | None:
+        """The first candidate that was added with an equal tree."""
+        alike = self._alike.get(_outline(candidate))
+        if alike is None:
+            return None
+        while alike:
+            known = alike.pop(0)
+            self._trees.setdefault(normalised_hash(known.source, known.language), known.id)
+        return self._trees.get(normalised_hash(candidate.source, candidate.language))
 
 
 def _code(candidate: Candidate) -> str:
@@ -103,6 +114,17 @@ def _code(candidate: Candidate) -> str:
     if candidate.genome is None:
         return candidate.source
     return "\n".join(line for line in candidate.source.splitlines() if not _REMARK.match(line))
+
+
+def _brief(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _outline(candidate: Candidate) -> bytes:
+    """What equal trees have in common, told without parsing: the text without comments, spacing and any names."""
+    if candidate.language not in ("cpp", "cuda"):
+        return _brief(f"{candidate.language} {candidate.source}")
+    return _brief(candidate.language + _FORMLESS.sub("", _WORD.sub("w", _strip_comments(candidate.source))))
 
 
 def normalised_hash(source: str, language: str = "cpp") -> str:

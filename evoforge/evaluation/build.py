@@ -51,6 +51,7 @@ _TOOLCHAIN = tuple(
     map(Path, ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/ld.so.preload", "/dev/urandom"))
 )
 _PROTOCOL = "5"
+_PRUNE_EVERY = 500  # builds
 
 
 class Builder:
@@ -75,6 +76,7 @@ class Builder:
         self._launch = native_program("launch.c")
         if sandbox == "strict":
             require(sandbox)
+        self._made = 0
         prune(self._objects)
 
     def build(
@@ -111,6 +113,9 @@ class Builder:
         home = self._objects / key[:2] / key
         known = find(home)
         if known is None:
+            self._made += 1
+            if self._made % _PRUNE_EVERY == 0:
+                prune(self._objects)
             with self._busy.working():
                 known = self._make(home, source, flags, defines, screen=not extra_flags, timeout_s=timeout_s)
         return replace(known, seconds=time.perf_counter() - began)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shutil
 from dataclasses import dataclass, replace
@@ -46,6 +47,8 @@ def find(home: Path) -> Built | None:
     )
     if built.status is not Status.CORRECT:
         return built
+    with contextlib.suppress(OSError):
+        os.utime(home)  # what is in use is not the oldest
     return replace(built, object_path=home / "kernel.o", library_path=home / "kernel.so")
 
 
@@ -63,7 +66,7 @@ def keep(built: Built, work: Path, home: Path) -> Built:
 
 
 def prune(objects: Path, kept: int = _KEPT_BUILDS) -> None:
-    """Keeps the newest builds, so that a search of weeks does not fill the disk."""
+    """Keeps the builds that were made or found last, so that a search of weeks does not fill the disk."""
     homes = [home for home in objects.glob("[0-9a-f][0-9a-f]/*") if re.fullmatch(r"[0-9a-f]{64}", home.name)]
     if len(homes) <= kept:
         return

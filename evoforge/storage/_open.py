@@ -135,7 +135,9 @@ def _locate_server(url: URL, *, read_only: bool) -> _Place:
     if url.drivername == "postgresql":
         url = url.set(drivername="postgresql+psycopg")
     try:
-        engine = create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED")
+        # The session that holds a campaign's lock is silent for days: a gateway must not take it for dead.
+        lively = url if "keepalives_idle" in url.query else url.update_query_dict({"keepalives_idle": "60"})
+        engine = create_engine(lively, pool_pre_ping=True, isolation_level="READ COMMITTED")
     except (ImportError, NoSuchModuleError):
         raise MissingToolError(
             "a PostgreSQL store needs a driver; run in evoforge's folder: pip install -e '.[postgres]'"

@@ -63,6 +63,7 @@ class SqlStore(SqlCalls, Store):
         self.url = url
         self.read_only = read_only
         self._engine = engine
+        self._held: dict[str, str] = {}  # locked campaigns and the owner that this store wrote for each
 
     @contextmanager
     def _reads(self) -> Iterator[Connection]:
@@ -123,6 +124,7 @@ class SqlStore(SqlCalls, Store):
         table = _T["campaigns"]
         changes = _rules.campaign_changes(state, stop_reason, wall_s, setup, config)
         with self._writes() as connection:
+            self._require_lock(connection, name)
             connection.execute(update(table).where(table.c.name == name), changes)
             return _statements.campaign(connection, name)
 
@@ -143,8 +145,11 @@ class SqlStore(SqlCalls, Store):
                 self._refuse_if_locked(connection, name)
                 connection.execute(update(table).where(table.c.name == name), {"lock_owner": mine})
             try:
+                self._held[name] = mine
                 yield owner
             finally:
+                if self._held.get(name) == mine:
+                    del self._held[name]
                 try:
                     with self._writes() as connection:
                         held = (table.c.name == name) & (table.c.lock_owner == mine)
@@ -175,6 +180,15 @@ class SqlStore(SqlCalls, Store):
         # On a server the advisory lock has already told: process numbers are of another machine.
         if holder is not None and self._engine.dialect.name == "sqlite" and holder.alive:
             raise CampaignLockedError(_names.locked_message(name, holder))
+
+    def _require_lock(self, connection: Connection, name: str) -> None:
+        """Raises CampaignLockedError where a lock of this store was lost, as by a server's restart, and taken since."""
+        holder = _statements.campaign_row(connection, name)["lock_owner"]
+        if name in self._held and holder != self._held[name]:
+            raise CampaignLockedError(
+                f"campaign {name} was locked by this process, and the lock was lost (did the database restart?) and "
+                f"taken by another; look at it there, or go on later: evoforge resume {name}"
+            )
 
     @contextmanager
     def _advisory_lock(self, name: str) -> Iterator[None]:
@@ -216,7 +230,7 @@ class SqlStore(SqlCalls, Store):
         target_cell: Cell | None = None,
     ) -> list[int]:
         with self._writes() as connection:
-            _statements.campaign_row(connection, campaign)
+            self._require_lock(connection, campaign)
             if candidate is not None:
                 _statements.propose(connection, campaign, ticket, candidate, emitter, target_cell)
             ids = [_statements.evaluate(connection, campaign, ticket, evaluation) for evaluation in evaluations]

@@ -52,6 +52,14 @@ def test_comments_spacing_and_chosen_names_do_not_matter() -> None:
         renamed(ROWS="N_ROWS", SQUARE="SQ", v="w"),
     ]
     assert {normalised_hash(source) for source in [KERNEL, *same]} == {normalised_hash(KERNEL)}
+    gate = NoveltyGate()
+    gate.add(Candidate("cpp", KERNEL))
+    known = Twin(Candidate("cpp", KERNEL).id, "tree")
+    assert [gate.twin(Candidate("cpp", source)) for source in same] == [known] * len(same)
+    other = KERNEL.replace("a + 1.f", "x[0] + 1.f")
+    assert gate.twin(Candidate("cpp", other)) is None
+    gate.add(Candidate("cpp", other))
+    assert [gate.twin(Candidate("cpp", source)) for source in same] == [known] * len(same)
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,24 @@ def test_a_reused_process_number_is_not_the_owner(sqlite_store: Store) -> None:
         pass
 
 
+def test_who_lost_its_lock_to_another_writes_no_more(sqlite_store: Store, store_path: Path) -> None:
+    """As when a server was restarted: sessions end, and with them the locks."""
+    make_campaign(sqlite_store)
+    gone = Owner(os.getpid(), Owner.of(1).started, "token")  # in the eyes of others
+    with open_store(f"sqlite:///{store_path}") as other, sqlite_store.lock_campaign("c", gone):
+        sqlite_store.update_campaign("c", wall_s=1.0)
+        with other.lock_campaign("c"):
+            for write in (
+                lambda: sqlite_store.update_campaign("c", wall_s=2.0),
+                lambda: fill(sqlite_store, "c", [kernel("a")]),
+            ):
+                with pytest.raises(CampaignLockedError, match="lost"):
+                    write()
+            other.update_campaign("c", wall_s=3.0)
+    assert sqlite_store.campaign("c").wall_s == 3.0 and not sqlite_store.evaluations()
+    sqlite_store.update_campaign("c", wall_s=4.0)  # who holds no lock may
+
+
 def test_two_stores_on_one_file_see_each_other(sqlite_store: Store, store_path: Path) -> None:
     make_campaign(sqlite_store)
     with open_store(f"sqlite:///{store_path}") as other:
