@@ -49,6 +49,11 @@ def check_models(config: CampaignConfig, *, asks: bool = True) -> None:
                 f"emitters {', '.join(config.asking)} ask models, got none; add models: [{{model: …}}] or --model"
             )
         return
+    if not config.asking:
+        raise ConfigError(
+            f"expected an emitter that asks {config.models[0].model}, got emitters: [generator]; leave out 'emitters', "
+            f"or name some of {', '.join(MODEL_EMITTERS)} too"
+        )
     specs = specs_of(config)
     paid = [spec.model for spec in specs if prices_of(spec).most_usd(spec.request("", "", "")) > 0]
     if paid and not config.budget.usd:

@@ -17,6 +17,7 @@ __all__ = [
     "EXIT_INTERRUPTED",
     "EXIT_MISUSE",
     "EXIT_TERMINATED",
+    "NEWLINES",
     "Column",
     "cell_text",
     "clock_text",
@@ -37,6 +38,7 @@ __all__ = [
 EXIT_MISUSE = 2
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
+NEWLINES = "\n\t"
 _PIPE_WIDTH = 400
 
 
@@ -77,7 +79,9 @@ def fail(kind: str, message: str, as_json: bool, status: int, finished: Mapping[
             return status
         except OSError:  # nowhere to print to, which may be what went wrong
             pass
-    print(f"evoforge: {message}", file=sys.stderr)
+    from evoforge.core import printable
+
+    print(f"evoforge: {printable(message, NEWLINES)}", file=sys.stderr)
     return status
 
 

@@ -17,7 +17,17 @@ _Prefix = Annotated[str, typer.Argument(metavar="ID", help="A candidate's id, or
 def show(prefix: _Prefix, store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> None:
     """One candidate: source, origin, evaluations."""
     from evoforge.campaign import show as read_candidate
-    from evoforge.cli._output import Column, cell_text, emit, ms_text, params_text, speedup_text, table
+    from evoforge.cli._output import (
+        NEWLINES,
+        Column,
+        cell_text,
+        emit,
+        ms_text,
+        params_text,
+        speedup_text,
+        table,
+    )  # fmt: skip
+    from evoforge.core import printable
 
     found = read_candidate(prefix, store)
     if as_json:
@@ -50,7 +60,7 @@ def show(prefix: _Prefix, store: StoreUrl = DEFAULT_STORE, as_json: Json = False
             ),
             numeric=("speed-up", "latency", "hot", "cold"),
         )
-    print(found["source"].rstrip())
+    print(printable(found["source"].rstrip(), NEWLINES))
 
 
 def lineage(prefix: _Prefix, store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> None:

@@ -32,11 +32,8 @@ def evaluate(
     """
     from evoforge.campaign import evaluate_kernel, report
     from evoforge.cli._output import emit, working
-    from evoforge.core import Status
     from evoforge.evaluation.tasks import load_task, parse_set
 
-    if not kernel.is_file():
-        raise UsageError(f"expected a kernel file, there is none at {kernel}; check the path")
     overrides = dict(parse_set(word) for word in set_ or ())
     loaded = load_task(task, overrides, tuple(input_ or ()))
     values = dict(_param(word) for word in param or ())
@@ -47,7 +44,7 @@ def evaluate(
         emit(found)
     else:
         _print(found)
-    return 0 if evaluation.status in (Status.CORRECT, Status.UNMEASURED) else 1
+    return 0 if evaluation.status.correct else 1
 
 
 def _param(text: str) -> tuple[str, int]:

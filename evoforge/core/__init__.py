@@ -8,7 +8,7 @@ from evoforge.core.parameters import Parameter, ParameterSpace, Params, Point, p
 from evoforge.core.placement import AddStatus, Elite
 from evoforge.core.target import Target
 from evoforge.core.task import DTYPES, Signature, Task, TensorSpec, Tolerance, Workload
-from evoforge.core.text import secrets_of, storable
+from evoforge.core.text import printable, secrets_of, storable
 
 __all__ = [
     "DTYPES",
@@ -38,6 +38,7 @@ __all__ = [
     "Workload",
     "WorkloadTiming",
     "point",
+    "printable",
     "secrets_of",
     "storable",
 ]

@@ -9,6 +9,7 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+from evoforge.core import printable
 from evoforge.errors import UsageError, WorkerError
 from evoforge.evaluation.targets import compiler_version, find_compiler
 from evoforge.paths import cache_dir, native_dir
@@ -95,4 +96,4 @@ def first_error(text: str) -> str:
     """The line of a compiler's output that says what is wrong, without a kernel's own control characters."""
     lines = text.strip().splitlines()
     line = next((line for line in lines if "error:" in line), lines[0] if lines else "")
-    return "".join(letter if letter.isprintable() else " " for letter in line).strip()[:300]
+    return printable(line).strip()[:300]

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-from evoforge.core import SIDES, Block, Candidate, Evaluation, Kind, Params, Status, WorkloadTiming
+from evoforge.core import SIDES, Block, Candidate, Evaluation, Kind, Params, Status, WorkloadTiming, printable
 from evoforge.errors import EvoforgeError, ParameterError, WorkerError
 from evoforge.evaluation.briefs import Briefs
 from evoforge.evaluation.hotcold import SLOW_HOT, is_slow_hot, time_hot_and_cold
@@ -260,7 +260,10 @@ class Trial:
         return any(path and name.search(path.read_bytes()) for path in paths)
 
     def verdict(self, status: Status, reason: str = "") -> Evaluation:
-        """The evaluation as it stands; timings go with the statuses that carry them."""
+        """The evaluation as it stands; timings go with the statuses that carry them.
+
+        A reason may quote what a kernel printed.
+        """
         stand = self._stand
         timed = status in (Status.CORRECT, Status.PRUNED, Status.QUARANTINED)
         timings = tuple(
@@ -278,7 +281,7 @@ class Trial:
             self._flags.add(SLOW_HOT)
         return Evaluation(
             candidate=self._candidate.id, params=self._params, task=stand.task.id, target=stand.target.id,
-            status=status, kind=self._kind, reason=reason, timings=timings if timed else (),
+            status=status, kind=self._kind, reason=printable(reason), timings=timings if timed else (),
             max_error=self._proof.max_error, facts=self._facts, flags=tuple(sorted(self._flags)),
             seconds=dict(self._seconds), sandbox=self._proof.level,
         )  # fmt: skip

@@ -6,6 +6,7 @@ copied as it stands.
 
 from __future__ import annotations
 
+import ast
 import json
 import keyword
 import re
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import evoforge
-from evoforge.core import Candidate, Cell, Params, Signature, Target, Task
+from evoforge.core import Candidate, Cell, Params, Signature, Target, Task, printable
 from evoforge.errors import UnsupportedError, UsageError
 from evoforge.evaluation.targets import ISAS
 from evoforge.evaluation.tasks import apply_overrides, effective_overrides
@@ -210,9 +211,28 @@ def _manifest(library: Library, ordered: Sequence[ExportedKernel], workloads: li
         "compile_flags": list(library.compile_flags),
         "axes": list(library.axes),
         "baseline": library.baseline,
+        "own_references": _have_own_references(task),
         "workloads": workloads,
         "kernels": [_kernel_row(kernel) for kernel in ordered],
     }  # fmt: skip
+
+
+def _have_own_references(task: Task) -> bool:
+    """Whether anything but get_inputs() reads a constant that differs between workloads, as far as the text tells."""
+    names = {name for workload in task.workloads for name in workload.overrides}
+    body = [one for one in ast.parse(task.source).body if getattr(one, "name", "") != "get_inputs"]
+    constants = [one for one in body if isinstance(one, ast.Assign | ast.AnnAssign)]
+
+    def reads(statement: ast.stmt) -> bool:
+        return any(
+            isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load) and one.id in names
+            for one in ast.walk(statement)
+        )
+
+    for _ in constants:  # as many as a chain of definitions can have links
+        for one in filter(reads, constants):
+            names |= {at.id for at in ast.walk(one) if isinstance(at, ast.Name) and isinstance(at.ctx, ast.Store)}
+    return len(task.workloads) > 1 and any(reads(one) for one in body if one not in constants)
 
 
 def _kernel_row(kernel: ExportedKernel) -> dict[str, Any]:
@@ -246,16 +266,16 @@ def _values(
     return {
         "package": package,
         "count": len(ordered),
-        "task": library.task.name,
+        "task": _unquoted(library.task.name),
         "target": library.target.spec,
         "cpu": fingerprint.get("cpu", "unknown CPU"),
         "compiler": fingerprint.get("compiler", "unknown compiler"),
-        "campaign": library.campaign,
+        "campaign": _unquoted(library.campaign),
         "version": evoforge.__version__,
         "axes": ", ".join(library.axes),
         "baseline": _BASELINES[library.baseline],
         "example": tuple(ordered[-1].cell),
-        "workloads": ", ".join(repr(row["name"]) for row in workloads),
+        "workloads": ", ".join(f"'{_unquoted(row['name'])}'" for row in workloads),
         "first_reference": workloads[0]["reference"],
         "licences": ", ".join(sorted({kernel.candidate.licence for kernel in ordered})),
         "signatures": [_signature_text(row["name"], library.signatures[row["name"]]) for row in workloads],
@@ -274,12 +294,17 @@ def _values(
     }
 
 
+def _unquoted(text: str) -> str:
+    """A name as it may stand in a docstring or in a text of Markdown."""
+    return re.sub(r"[\"'`\\|]", "_", printable(text))
+
+
 def _signature_text(name: str, signature: Signature) -> str:
     def shown(specs: Sequence[Any]) -> str:
         return ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in specs) or "none"
 
     inputs, weights, outputs = map(shown, (signature.inputs, signature.constants, signature.outputs))
-    return f"`{name}`: inputs {inputs}; weights {weights}; outputs {outputs}"
+    return f"`{_unquoted(name)}`: inputs {inputs}; weights {weights}; outputs {outputs}"
 
 
 def _render(name: str, values: Mapping[str, Any]) -> str:

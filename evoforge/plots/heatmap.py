@@ -132,7 +132,13 @@ def _labels(figure: Figure, axes: Any, data: HeatmapData) -> None:
     axes[0].set_ylabel(first, fontsize=9.5, color=INK, labelpad=6)
     figure.text(0.495, 0.1, second, ha="center", fontsize=9.5, color=INK)
     figure.text(
-        0.02, 0.945, f"{_short(data.task, 48)} on {_short(data.target, 40)}", fontsize=13, color=INK, weight="bold"
+        0.02,
+        0.945,
+        f"{_short(data.task, 48)} on {_short(data.target, 40)}",
+        fontsize=13,
+        color=INK,
+        weight="bold",
+        parse_math=False,
     )
     summary = (
         f"{len(data.objectives)} of {len(data.reachable)} reachable cells filled (coverage {data.coverage:.0%}), "

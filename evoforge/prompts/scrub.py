@@ -32,6 +32,7 @@ _PATH = re.compile(
     |(?<!\w)[A-Za-z]:\\(?:[^\\\s"'<>|:*?]+\\)+(?P<drive>[^\\\s"'<>|:*?]*)""",
     re.X,
 )
+_HEADER = re.compile(r"//\s*evoforge:\s*(?:param|require)\b")
 _HOME = re.compile(r"/(?:home|Users)/[^/]+/?")
 _SIGNED_IN = re.compile(r"(?<=://)[^\s/@'\"<>]{1,256}@")
 _FILE_URL = re.compile(r"\bfile:///?(?:[\w.+@%~-]+/)*(?P<name>[\w.+@%~-]*)")
@@ -112,7 +113,9 @@ def scrub_source(source: str, language: str, who: Identity) -> str:
 
 
 def _scrubbed(text: str, who: Identity) -> str:
-    """A comment or a literal; the slashes of a comment belong to no path."""
+    """A comment or a literal; the slashes of a comment belong to no path, those of a kernel's header are quotients."""
+    if _HEADER.match(text):
+        return text
     slashes = "//" if text.startswith("//") else ""
     return slashes + scrub(text.removeprefix(slashes), who)
 

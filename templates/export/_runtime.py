@@ -96,8 +96,15 @@ class Kernel(torch.nn.Module):
             raise ValueError(f"expected a workload of {', '.join(names)}, got {workload!r}")
         self._rows = [row for row in rows if workload in (None, row["name"])]
         with torch.inference_mode(False):  # weights that were made in it do not count their changes
-            self._source = _reference_module(self._rows[0])
-            self.reference = _make_model(self._source)
+            self.reference = _make_model(_reference_module(self._rows[0]))
+            # Where the reference itself hangs on a workload's constants every workload has its own; weights are shared.
+            own = self._rows[1:] if manifest.get("own_references") else []
+            self._others = {row["name"]: _make_model(_reference_module(row)) for row in own}
+        if any(_weight_sizes(model) != _weight_sizes(self.reference) for model in self._others.values()):
+            known = ", ".join(names)
+            raise ValueError(
+                f"expected a workload: each has weights of its own sizes; load(workload=…), one of {known}"
+            )
         self._plans = {}
         self._lock = threading.Lock()
         self.eval()
@@ -107,7 +114,7 @@ class Kernel(torch.nn.Module):
             plan, leaves = self._choose(args, kwargs)
             outputs = plan.run(leaves, self._constants())
         except _Unusable:
-            return self.reference(*args, **kwargs)
+            return self._refer(self._row_of([*args, *kwargs.values()]), args, kwargs)
         return plan.rebuild(outputs)
 
     def why_not(self, *args, **kwargs):
@@ -123,6 +130,29 @@ class Kernel(torch.nn.Module):
 
     def __reduce__(self):
         raise TypeError("a Kernel cannot be pickled; save the state dict of .reference")
+
+    def _row_of(self, args):
+        """The workload whose reference answers for these inputs: any, where all have the same."""
+        if not self._others:
+            return self._rows[0]
+        given = [(tuple(t.shape), t.dtype) for t in pytree.tree_leaves(list(args)) if isinstance(t, torch.Tensor)]
+        for row in self._rows:
+            if [(spec.shape, spec.dtype) for spec in _specs(row)["inputs"]] == given:
+                return row
+        raise ValueError(
+            f"expected the inputs of a workload ({_known(self._rows)}), on whose constants the reference depends; "
+            "load(workload=…) chooses one for all inputs"
+        )
+
+    def _refer(self, row, args, kwargs):
+        """What the reference of a workload returns, with the weights of `self.reference`."""
+        model = self._others.get(row["name"])
+        if model is None:
+            return self.reference(*args, **kwargs)
+        for ours, theirs in zip(model.modules(), self.reference.modules(), strict=True):
+            ours.training = theirs.training
+        weights = {**dict(self.reference.named_parameters()), **dict(self.reference.named_buffers())}
+        return torch.func.functional_call(model, weights, args, kwargs)
 
     def _constants(self):
         """Parameters, then buffers: the order in which kernels know them."""
@@ -152,16 +182,12 @@ class Kernel(torch.nn.Module):
         return self._plan(self._match(leaves, constants), args, leaves, constants), leaves
 
     def _match(self, leaves, constants):
-        for row in self._rows:
-            specs = row["specs"] = row.get("specs") or {
-                part: [_Spec(spec) for spec in row["signature"][part]] for part in ("inputs", "constants", "outputs")
-            }
-            wanted = [*specs["inputs"], *specs["constants"]]
-            given = [*leaves, *constants]
-            if len(wanted) == len(given) and all(spec.fits(t) for spec, t in zip(wanted, given, strict=True)):
+        fitting = [row for row in self._rows if _fit(_specs(row)["inputs"], leaves)]
+        for row in fitting:
+            if _fit(_specs(row)["constants"], constants):
                 return row
-        known = "; ".join(", ".join(map(str, row["specs"]["inputs"])) for row in self._rows)
-        raise _Unusable(f"other sizes, strides or dtypes than the kernel was made for ({known})")
+        what = "weights of other" if fitting else "other"
+        raise _Unusable(f"{what} sizes, strides or dtypes than the kernel was made for ({_known(self._rows)})")
 
     def _plan(self, row, args, leaves, constants):
         name = row["name"]
@@ -185,7 +211,7 @@ class Kernel(torch.nn.Module):
                 plan = _Plan(self.entry, self._manifest, row, row["arguments"])
             except OSError as error:  # no room, a folder that runs nothing, …
                 raise _Broken(f"the kernel cannot be built or loaded: {error}") from None
-            plan.learn(self.reference(*args))
+            plan.learn(self._refer(row, args, {}))
             plan.try_out(leaves, constants)
         except _Unusable as reason:
             if isinstance(reason, _Broken):
@@ -365,6 +391,27 @@ def _agrees(got, wanted):
     scale = b[finite].square().mean().sqrt() if finite.any() else torch.tensor(0.0)
     near = (a - b).abs() <= wide * (b.abs() + scale) + 1e-30
     return bool((near | (a == b) | (a.isnan() & b.isnan())).all())
+
+
+def _specs(row):
+    """The tensors of a workload."""
+    row["specs"] = row.get("specs") or {
+        part: [_Spec(spec) for spec in row["signature"][part]] for part in ("inputs", "constants", "outputs")
+    }
+    return row["specs"]
+
+
+def _fit(specs, tensors):
+    return len(specs) == len(tensors) and all(spec.fits(one) for spec, one in zip(specs, tensors, strict=True))
+
+
+def _known(rows):
+    """The inputs of workloads, for messages."""
+    return "; ".join(", ".join(map(str, _specs(row)["inputs"])) for row in rows)
+
+
+def _weight_sizes(model):
+    return [(name, tuple(one.shape)) for name, one in (*model.named_parameters(), *model.named_buffers())]
 
 
 def _reference_module(row):

@@ -177,6 +177,68 @@ def test_tensors_that_are_plain_attributes_reach_the_kernel(tmp_path: Path) -> N
     assert done.returncode == 0 and done.stderr == "", done.stderr
 
 
+@pytest.mark.parametrize("compiler", ["g++", "/no/compiler"])
+def test_every_workload_has_the_reference_of_its_own_constants(tmp_path: Path, compiler: str) -> None:
+    task = TASK.replace("* self.weight, ", "* self.weight * HEIGHT, ").replace("EPS =", "HEIGHT = float(ROWS)\nEPS =")
+    done = use(
+        write_library(library("M", task=task), tmp_path / "fastnorm"),
+        """
+        import fastnorm, torch
+        big, small = (torch.randn(2, rows, 40) for rows in (24, 8))
+        k = fastnorm.load()
+        parts = {name: fastnorm.load(workload=name) for name in ("default", "small")}
+        for part in parts.values():
+            part.reference.load_state_dict(k.reference.state_dict())
+        for inputs, name in ((big, "default"), (small, "small")):
+            plain = parts[name].reference(*inputs)
+            torch.testing.assert_close(k(*inputs), plain)
+            with torch.no_grad():
+                reason = k.why_not(*inputs)
+                assert reason is None or "no C++ compiler" in reason, reason
+                torch.testing.assert_close(k(*inputs), plain)
+                torch.testing.assert_close(parts[name](*inputs), plain)
+        k(*small)["y"].sum().backward()
+        assert k.reference.weight.grad.abs().sum() > 0
+        try:
+            k(torch.randn(3, 40), torch.randn(3, 40))
+        except ValueError as error:
+            assert "load(workload=" in str(error)
+        else:
+            raise AssertionError("whose constants?")
+        assert parts["small"](torch.randn(3, 40), torch.randn(3, 40))["y"].shape == (3, 40)
+        """,
+        CXX=compiler,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_weights_of_other_sizes_need_a_workload(tmp_path: Path) -> None:
+    task = TASK.replace("return [COLUMNS, EPS]", "return [ROWS, EPS]")
+    done = use(
+        write_library(library("1.0f", task=task), tmp_path / "fastnorm"),
+        """
+        import fastnorm
+        try:
+            fastnorm.load()
+        except ValueError as error:
+            assert "default, small" in str(error), error
+        else:
+            raise AssertionError("which weights?")
+        assert fastnorm.load(workload="small").reference.weight.shape == (8,)
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_names_cannot_end_a_docstring(tmp_path: Path) -> None:
+    odd = 'a"""+print(1)'.replace("\\", "")
+    lib = library("1.0f")
+    task = Task('t"""x', TASK, (Workload(odd), Workload("small", {"ROWS": 8})))
+    lib = replace(lib, campaign="c`|1", task=task, signatures={odd: signature(24), "small": signature(8)})
+    done = use(write_library(lib, tmp_path / "fastnorm"), "import fastnorm; assert fastnorm.manifest()")
+    assert done.returncode == 0 and done.stdout == "", done.stderr
+
+
 def test_the_reference_answers_where_the_kernel_may_not(package: Path) -> None:
     done = use(
         package,

@@ -91,6 +91,10 @@ def test_saves_by_the_ending(tmp_path: Path, ending: str) -> None:
     assert [path.name for path in written.parent.iterdir()] == [written.name]
 
 
+def test_a_name_is_no_formula(tmp_path: Path) -> None:
+    save_heatmap(data({(0, 0, 1): 0.3}, task="price_$x^_$"), tmp_path / "map.png")
+
+
 def test_an_empty_archive_is_a_picture_too(tmp_path: Path) -> None:
     assert save_heatmap(data({}), tmp_path / "map.png").stat().st_size > 1000
 

@@ -55,6 +55,12 @@ def test_in_sources_only_comments_and_literals_change() -> None:
     )
 
 
+def test_a_kernels_header_stays() -> None:
+    who = Identity(home="/home/ann", cwd="/", user="tile", host="lanes")
+    source = "// evoforge: param TILE = 8 in {8, 16}\n//evoforge: require TILE*4 <= L1 /ROWS/COLS\n// of tile\n"
+    assert scrub_source(source, "cpp", who) == source.replace("of tile", "of user")
+
+
 def test_keys_and_own_folders_go_from_code_as_well() -> None:
     who = Identity(home=HOME, secrets=("k-123456",))
     source = f"#include <{HOME}/x.h>\n#define KEY k-123456\n///opt/a/b.txt //opt\nint n = a //opt/b\n;"
