@@ -129,7 +129,7 @@ class Campaign:
         evaluations = sum(count for status, count in counts.items() if status.charged)
         limit = self._clock(budget).stop_reason(evaluations)
         before = self.config.budget
-        if limit and budget != before and getattr(budget, limit) == getattr(before, limit):
+        if limit and budget.evals != 0 and budget != before and getattr(budget, limit) == getattr(before, limit):
             spent = {"evals": f"{evaluations} evaluations", "minutes": f"{self.row.wall_s / 60:.1f} minutes"}[limit]
             raise UsageError(
                 f"campaign {self.name} may take {getattr(before, limit):g} {limit} in all and has had {spent}: "

@@ -100,11 +100,13 @@ class Journey:
         """The free verdict on a text that compiles to what another candidate compiled to."""
         digest = self.measurer.object_hash(proposal.candidate, params)
         twin = self.state.gate.object_twin(proposal.candidate, digest) if digest else None
-        if twin is None or self._another_template(proposal.candidate, params, digest, twin.candidate):
+        if (
+            twin is None
+            or self.state.unjudged(twin.candidate)
+            or self._another_template(proposal.candidate, params, digest, twin.candidate)
+        ):
             return None
-        known = next(iter(self.state.trials.values()), None)
-        if known is None:
-            return None
+        known = next(iter(self.state.trials.values()))
         evaluation = Evaluation(
             candidate=proposal.candidate.id,
             params=params,

@@ -341,11 +341,11 @@ class Loop:
         """Judges an answer from outside; None, or the candidate that already has this text.
 
         An answer that is stored under this very ticket was being judged when its process ended: it is
-        confirmed, unless that was done too.
+        confirmed, unless that was done too. A text that the judge failed on, and not the other way round, is judged.
         """
         candidate = proposal.candidate
         twin = self.state.gate.twin(candidate)
-        if twin is None:
+        if twin is None or self.state.unjudged(twin.candidate):
             self._learn(self.journey.travel(ticket, proposal))
             self._evolve()
         elif self.state.tickets.get(candidate.id) == ticket:

@@ -95,10 +95,11 @@ def prepare(
     setup = known or analyse(judge, row.task, target)
     judge.set_context(setup.trace_signatures, setup.unfused)
     judge.set_bounds(setup.bounds_ms or {})
+    fresh = known is None or known.baseline is None
     answered = bool(config.asking) or config.budget.evals == 0  # by models, or by who answers tickets
-    if setup.uncovered and not row.setup.get("seeds") and not answered:
+    if fresh and setup.uncovered and not row.setup.get("seeds") and not answered:
         raise UnsupportedError(setup.uncovered)
-    if known is None or known.baseline is None:
+    if fresh:
         _show_first(judge, setup, target, config, narrator)
         judge.start_compiling()
         _admit(judge, row, narrator)
@@ -115,7 +116,7 @@ def prepare(
         if known is None or known.bounds_ms is None:
             setup = bounded(setup, judge, target)
     setup = _baselines(judge, setup, state, config, narrator)
-    if setup.at_bound and (known is None or known.baseline is None):
+    if setup.at_bound and fresh:
         # Ceilings met in a busy moment would end the campaign before it began.
         narrator.tell("phase", text="measuring this machine's ceilings again")
         target = measure_ceilings(target, refresh=True)

@@ -133,6 +133,11 @@ class State:
         """The latest trial of `candidate`, however it ended, or what refuted one."""
         return self._latest.get(candidate)
 
+    def unjudged(self, candidate: str) -> bool:
+        """Whether nothing is known of a kernel but that the judge itself failed."""
+        last = self._latest.get(candidate)
+        return last is not None and last.status is Status.HARNESS_ERROR and candidate not in self._points
+
     def children(self, candidate: str) -> list[Candidate]:
         """What was made from `candidate`, in the order of tickets."""
         return [self.candidates[child] for child in self._children.get(candidate, ())]

@@ -122,7 +122,7 @@ class Tickets:
         The answer is a kernel's whole source, or a reply as a model would give it (fences, or
         SEARCH/REPLACE edits of the first parent). A ticket is answered once: the same text again gets
         the same verdict without being judged, and an answer that cannot be read leaves it open. Where
-        judging was cut off, the same text goes on with it.
+        judging was cut off, or the judge itself failed, the same text goes on with it.
 
         Raises:
             NotFoundError: the campaign issued no such ticket.
@@ -144,8 +144,10 @@ class Tickets:
                 if ticket.state == "open":
                     self._refuse_late(ticket, candidate)
                     known = self._judged(campaign, ticket, candidate)
-                    self._store.settle_ticket(self._name, number, "answered")
-                    return self._verdict(number, known)
+                    verdict = self._verdict(number, known)
+                    if verdict["status"] != Status.HARNESS_ERROR:
+                        self._store.settle_ticket(self._name, number, "answered")
+                    return verdict
         return self._verdict(number, self._settled(campaign, ticket, candidate))
 
     def _answer(self, number: int) -> str | None:

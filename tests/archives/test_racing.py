@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -85,6 +86,15 @@ def test_a_kernel_that_a_race_finds_wrong_is_no_elite() -> None:
     rows = raced_in({"a": [0.0] * 4, "b": [0.5] * 4})
     wrong = Evaluation("c", {"T": 4}, "task", "target", Status.WRONG, Kind.RACE, facts=rows[0].facts)
     assert told(fold_confirmations([*confirmed, *rows, wrong])) == pytest.approx({"a": 1.25, "b": 0.75})
+
+
+@given(st.lists(st.lists(st.integers(-9, 9), min_size=6, max_size=6), min_size=2, max_size=5), st.randoms())
+def test_claims_may_come_in_any_order(times: list[list[int]], shuffler: Any) -> None:
+    claims = [claim(str(at), 0.5) for at in range(len(times))]
+    rows = raced_in({one.candidate: times[at] for at, one in enumerate(claims)})
+    other = list(claims)
+    shuffler.shuffle(other)
+    assert told(raced(other, rows)) == told(raced(claims, rows))
 
 
 heights = st.floats(-2, 2, allow_nan=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from evoforge.campaign._journey import Journey
 from evoforge.campaign._state import State
 from evoforge.core import Block, Candidate, Evaluation, Kind, Status, WorkloadTiming
 from evoforge.emitters import Proposal
+from evoforge.errors import WorkerError
 from evoforge.storage import Store
 
 
@@ -176,6 +177,32 @@ def test_a_kernel_whose_constants_became_parameters_is_no_duplicate_of_itself() 
     assert [outcome.statuses for outcome in outcomes] == [
         (Status.CORRECT,), (Status.CORRECT,), (Status.DUPLICATE,), (Status.DUPLICATE,),
     ]  # fmt: skip
+
+
+class Broken(Compiler):
+    """Judges what it is told to; the rest of the time the disk is full."""
+
+    def __init__(self, judged: Collection[str] = ()) -> None:
+        self.judged = judged
+
+    def trial(self, candidate: Candidate, params: Any, prune_below: float | None) -> Evaluation:
+        if candidate.source in self.judged:
+            return super().trial(candidate, params, prune_below)
+        return Evaluation(candidate.id, params, "task", "target", Status.HARNESS_ERROR, reason="no room")
+
+
+def test_a_judge_that_fails_over_and_over_ends_the_search() -> None:
+    machine = Broken(judged=["// 5"])
+    journey = Journey(
+        "my c", cast(Store, Forgetful()), State(None), cast(Any, machine), Narrator(None), Clock(None, None), 0, 0, {}
+    )
+    ended: dict[int, tuple[Status, ...]] = {}
+    with pytest.raises(WorkerError, match=r"no room; once that is mended: evoforge resume 'my c'"):
+        for at in range(99):
+            proposal = Proposal(Candidate("cpp", f"// {at}"), operator="sample", emitter="sample")
+            ended[at] = journey.travel(at, proposal).statuses
+    assert len(ended) == 5 + 1 + 7 and journey.state.spent == 1
+    assert ended[5] == (Status.CORRECT,), "it compiles to what others did, of whom nothing is known"
 
 
 @pytest.mark.parametrize(("bad", "told"), [(1, 0), (9, 1)])

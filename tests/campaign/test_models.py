@@ -399,6 +399,7 @@ def test_models_and_generator_share_a_campaign_and_resume(task: Path, tmp_path: 
         ({"budget": {"evals": 3}}, "usd"),
         ({"models": []}, "models"),
         ({"emitters": ["improve", "dream"]}, "dream"),
+        ({"emitters": ["generator"]}, "an emitter that asks openai"),
         ({"emitters": ["invent", "aim"], "send": {"kernels": False}}, "aim must show a model a kernel"),
     ],
 )

@@ -37,6 +37,19 @@ def test_a_champion_that_fails_its_last_measurement_makes_room_for_the_next(stat
     assert (champion := state.archive.best()) is not None and champion.candidate == next_best.id
 
 
+def test_where_the_judge_failed_nothing_is_known_of_the_kernel() -> None:
+    state = State(None)
+    candidate = Candidate("cpp", "// unlucky")
+    state.propose(0, Proposal(candidate, operator="sample", emitter="sample"))
+    assert not state.unjudged(candidate.id)
+    state.note(Evaluation(candidate.id, {"TILE": 8}, "task", "target", Status.HARNESS_ERROR, reason="no room"))
+    assert state.unjudged(candidate.id) and not state.tried(candidate.id) and not state.failed()
+    assert (last := state.last_trial(candidate.id)) is not None and last.reason == "no room"
+    state.note(_measured(candidate, 0.5, Kind.TRIAL, {"TILE": 8}))
+    assert not state.unjudged(candidate.id)
+    assert (best := state.best_trial(candidate.id)) is not None and best.objective == pytest.approx(0.5)
+
+
 def test_what_won_is_told_once_the_best_first_whoever_had_it() -> None:
     state = State(None)
     one, two = (Candidate("cpp", text) for text in ("// one", "// two"))

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 
 from evoforge.campaign import Tickets, elites
 from evoforge.campaign._journey import Journey
-from evoforge.core import Kind, Status
+from evoforge.core import Evaluation, Kind, Status
 from evoforge.errors import CampaignLockedError, NotFoundError, ReplyError, UsageError
 from evoforge.evaluation.judge import Judge
 from evoforge.storage import open_store
@@ -175,6 +176,25 @@ def test_an_answer_whose_judging_was_cut_off_is_taken_up_again(
     assert desk.tell(number, answer) == told
     own = [row for row in rows(prepared.url) if row[0] == number and row[1] == Kind.TRIAL]
     assert own == [(number, "trial", "CORRECT")], "what was measured is not measured again"
+
+
+def test_a_kernel_that_the_judge_failed_on_may_be_told_again(
+    desk: Tickets, prepared_module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = prepared_module
+    answer, number = prepared.variant(97), desk.ask("invent")["ticket"]
+    trial = Judge.trial
+
+    def broken(self: Judge, *args: Any, **more: Any) -> Evaluation:
+        return replace(trial(self, *args, **more), status=Status.HARNESS_ERROR, reason="no room", timings=())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Judge, "trial", broken)
+        told = desk.tell(number, answer)
+    assert (told["status"], told["reason"]) == ("HARNESS_ERROR", "no room")
+    assert state(prepared.url, number) == "open"
+    assert desk.tell(number, answer)["status"] == "CORRECT"
+    assert state(prepared.url, number) == "answered"
 
 
 def test_a_tell_that_is_killed_is_taken_up_again(prepared: Any, tmp_path: Path) -> None:

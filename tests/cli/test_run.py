@@ -248,6 +248,8 @@ def test_a_campaign_is_given_other_limits(cli: Cli, task_file: Path) -> None:
     again = cli("resume", "mine", "--store", store, "--json")
     assert again.json["evaluations"] == 1 and "] best: " in again.err, "what was found before is shown"
     assert cli("resume", "mine", "--evals", 2, "--store", store, "--json").json["evaluations"] == 2
+    spent = cli("resume", "mine", "--minutes", 9, "--store", store)
+    assert spent.status == 2 and "2 evals in all and has had 2 evaluations" in spent.err and "--evals" in spent.err
 
 
 def test_a_plan_needs_no_key(cli: Cli, task_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
