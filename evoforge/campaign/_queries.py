@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from evoforge.archives import DISQUALIFYING, Archive, fold_confirmations
 from evoforge.archives.descriptor import Descriptor
 from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, Point, Status, point
-from evoforge.storage import CampaignRow, ProposalRow, Store, open_store
+from evoforge.storage import CampaignRow, EvaluationRow, ProposalRow, Store, open_store
 
 __all__ = [
     "archive_of",
@@ -61,19 +62,23 @@ def report(evaluation: Evaluation, cell: Cell | None) -> dict[str, Any]:
 
 
 def archive_of(store: Store, row: CampaignRow) -> tuple[Archive, dict[str, Candidate]]:
-    """The campaign's archive, folded from its stored evaluations, and its candidates by id."""
-    candidates = {candidate.id: candidate for candidate in store.candidates(row.name)}
+    """The campaign's archive, folded from its stored evaluations, and candidates by id: those that were confirmed."""
+    rows, candidates = store.claims(row.name)
+    return _folded(store, row, rows, candidates), {candidate.id: candidate for candidate in candidates}
+
+
+def _folded(store: Store, row: CampaignRow, rows: Sequence[EvaluationRow], candidates: Sequence[Candidate]) -> Archive:
     tickets: dict[str, int] = {}
     for proposal in store.proposals(row.name):
         tickets.setdefault(proposal.candidate, proposal.ticket)
     claims = fold_confirmations(
-        [item.evaluation for item in store.evaluations(campaign=row.name)],
-        source_lengths={name: len(candidate.source) for name, candidate in candidates.items()},
+        [item.evaluation for item in rows],
+        source_lengths={candidate.id: len(candidate.source) for candidate in candidates},
         tickets=tickets,
     )
     archive = Archive(reachable=_reachable(row))
     archive.rebuild(claims)
-    return archive, candidates
+    return archive
 
 
 def _reachable(row: CampaignRow) -> frozenset[Cell] | None:
@@ -84,7 +89,7 @@ def _reachable(row: CampaignRow) -> frozenset[Cell] | None:
 def campaigns(store_url: str) -> list[dict[str, Any]]:
     """One row per campaign, in order of creation."""
     with open_store(store_url, create=False) as store:
-        return [_summary(store, row) for row in store.campaigns()]
+        return [_summary(store, row, archive_of(store, row)[0]) for row in store.campaigns()]
 
 
 def _standing(store: Store, row: CampaignRow) -> tuple[str, str | None]:
@@ -96,9 +101,8 @@ def _standing(store: Store, row: CampaignRow) -> tuple[str, str | None]:
     return row.state, row.stop_reason or None
 
 
-def _summary(store: Store, row: CampaignRow) -> dict[str, Any]:
+def _summary(store: Store, row: CampaignRow, archive: Archive) -> dict[str, Any]:
     state, reason = _standing(store, row)
-    archive, _ = archive_of(store, row)
     counts = store.counts(row.name, Kind.TRIAL)
     best = archive.best()
     return {
@@ -141,7 +145,7 @@ def status(name: str, store_url: str) -> dict[str, Any]:
         best = archive.best()
         counts = store.counts(row.name, Kind.TRIAL)
         return {
-            **_summary(store, row),
+            **_summary(store, row, archive),
             "counts": {str(status): count for status, count in counts.items()},
             "reasons": _reasons(store, row),
             "confirmations": sum(store.counts(row.name, Kind.CONFIRM).values()),
@@ -158,8 +162,7 @@ def status(name: str, store_url: str) -> dict[str, Any]:
 
 def _reasons(store: Store, row: CampaignRow) -> dict[str, str]:
     """The latest reason for each status that is not correct: what to mend when nothing works."""
-    trials = store.evaluations(campaign=row.name, kind=Kind.TRIAL)
-    latest = {str(e.status): e.reason for e in (item.evaluation for item in trials) if e.reason}
+    latest = {str(e.status): e.reason for e in (item.evaluation for item in store.last_trials(row.name)) if e.reason}
     return dict(sorted(latest.items()))
 
 
@@ -167,17 +170,21 @@ def elites(name: str, store_url: str) -> list[dict[str, Any]]:
     """Every elite of a campaign, in the order of cells."""
     with open_store(store_url, create=False) as store:
         row = store.campaign(name)
-        archive, candidates = archive_of(store, row)
-        rows = store.evaluations(campaign=name)
+        rows, confirmed = store.claims(name)
+        candidates = {candidate.id: candidate for candidate in confirmed}
+        own: dict[Point, list[Evaluation]] = defaultdict(list)
+        for item in rows:
+            own[point(item.evaluation.candidate, item.evaluation.params)].append(item.evaluation)
         asked = {proposal.candidate: proposal for proposal in store.proposals(name)}
         return [
-            _elite(elite, candidates[elite.candidate], asked[elite.candidate], (item.evaluation for item in rows))
-            for elite in archive
+            _elite(
+                elite, candidates[elite.candidate], asked[elite.candidate], own[point(elite.candidate, elite.params)]
+            )
+            for elite in _folded(store, row, rows, confirmed)
         ]
 
 
-def _elite(elite: Elite, candidate: Candidate, asked: ProposalRow, evaluations: Iterable[Evaluation]) -> dict[str, Any]:
-    own = [e for e in evaluations if e.candidate == elite.candidate and dict(e.params) == dict(elite.params)]
+def _elite(elite: Elite, candidate: Candidate, asked: ProposalRow, own: Sequence[Evaluation]) -> dict[str, Any]:
     timed = [e for e in own if e.status is Status.CORRECT]
     tempered = [e for e in timed if e.at("hot") or e.at("cold")]
     sides: dict[str, float | None] = {}

@@ -213,11 +213,12 @@ def _check_replay(url: str) -> None:
 
 
 def _check_names(names: Sequence[str], store: str) -> None:
-    from evoforge.campaign import campaigns
     from evoforge.errors import NotFoundError
+    from evoforge.storage import open_store
 
     try:
-        taken = {row["campaign"] for row in campaigns(store)}
+        with open_store(store, create=False) as found:
+            taken = {row.name for row in found.campaigns()}
     except NotFoundError:  # no store yet
         return
     if known := [name for name in names if name in taken]:

@@ -96,8 +96,9 @@ def _exported(model: Any, inputs: tuple[Any, ...]) -> Any:
 @contextlib.contextmanager
 def _without_checks() -> Iterator[None]:
     """The one function of torch that looks at values only to refuse some of them is traced without that."""
-    from torch.nn import functional
+    import torch
 
+    functional: Any = torch.nn.functional
     checked = functional.gaussian_nll_loss
     functional.gaussian_nll_loss = _gaussian_nll_loss
     try:

@@ -280,6 +280,16 @@ class Store(CallStore):
         """Rows that meet every given condition, in stored order. Ids are whole, not prefixes."""
 
     @abstractmethod
+    def claims(self, campaign: str) -> tuple[list[EvaluationRow], list[Candidate]]:
+        """All that an archive rests on: every evaluation, in stored order, of candidates that were confirmed, and those
+        candidates, in no order. Of a long campaign that is a small part.
+        """
+
+    @abstractmethod
+    def last_trials(self, campaign: str) -> list[EvaluationRow]:
+        """The latest trial of every status, in stored order."""
+
+    @abstractmethod
     def find_recorded(
         self, candidate: str, params: Params, task: str, target: str, protocol: int, kind: Kind
     ) -> list[EvaluationRow]:

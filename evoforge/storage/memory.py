@@ -160,6 +160,18 @@ class MemoryStore(MemoryCalls, Store):
         )
         return _rules.read_evaluations(self._select("evaluations", wanted))
 
+    def claims(self, campaign: str) -> tuple[list[EvaluationRow], list[Candidate]]:
+        with self._lock:
+            rows = self._select("evaluations", {"campaign": campaign})
+            names = {row["candidate"] for row in rows if row["kind"] == Kind.CONFIRM}
+            own = [row for row in rows if row["candidate"] in names]
+            return _rules.read_evaluations(own), [self._candidate(name) for name in names]
+
+    def last_trials(self, campaign: str) -> list[EvaluationRow]:
+        rows = self._select("evaluations", {"campaign": campaign, "kind": str(Kind.TRIAL)})
+        latest = {row["status"]: row for row in rows}
+        return _rules.read_evaluations(sorted(latest.values(), key=lambda row: int(row["id"])))
+
     def find_recorded(
         self, candidate: str, params: Params, task: str, target: str, protocol: int, kind: Kind
     ) -> list[EvaluationRow]:

@@ -254,6 +254,24 @@ class SqlStore(SqlCalls, Store):
             )
         )
 
+    def claims(self, campaign: str) -> tuple[list[EvaluationRow], list[Candidate]]:
+        table, candidates = _T["evaluations"], _T["candidates"]
+        confirms = _rules.conditions(campaign=campaign, kind=Kind.CONFIRM)
+        names = select(table.c.candidate).where(*_statements.equal(table, confirms))
+        own = _statements.where(table, {"campaign": campaign}).where(table.c.candidate.in_(names)).order_by(table.c.id)
+        with self._reads() as connection:
+            rows = _rules.read_evaluations(_statements.fetch(connection, own))
+            found = _statements.fetch(connection, select(candidates).where(candidates.c.id.in_(names)))
+            return rows, _statements.with_parents(connection, found, names)
+
+    def last_trials(self, campaign: str) -> list[EvaluationRow]:
+        table = _T["evaluations"]
+        trials = _statements.equal(table, _rules.conditions(campaign=campaign, kind=Kind.TRIAL))
+        latest = select(func.max(table.c.id)).where(*trials).group_by(table.c.status)
+        with self._reads() as connection:
+            rows = _statements.fetch(connection, select(table).where(table.c.id.in_(latest)).order_by(table.c.id))
+            return _rules.read_evaluations(rows)
+
     def find_recorded(
         self, candidate: str, params: Params, task: str, target: str, protocol: int, kind: Kind
     ) -> list[EvaluationRow]:

@@ -409,6 +409,23 @@ class StoreSuite:
         assert [row.evaluation.max_error for row in store.find_recorded(*key)] == [1.0, 2.0, 3.0]
         assert store.find_recorded("f" * 64, *key[1:]) == []
 
+    def test_claims_are_all_that_is_known_of_what_was_confirmed(self, store: Store) -> None:
+        make_campaign(store)
+        make_campaign(store, "other")
+        plain, child = kernel("plain"), kernel("child", parents=(kernel("plain").id,))
+        store.record_outcome("c", 0, plain, [an_evaluation(plain), an_evaluation(plain, Status.WRONG, reason="one")])
+        store.record_outcome("c", 1, child, [an_evaluation(child), an_evaluation(child, kind=Kind.CONFIRM)])
+        store.record_outcome("c", None, None, [an_evaluation(child, Status.CRASH, kind=Kind.BENCH)])
+        store.record_outcome("other", 0, plain, [an_evaluation(plain, kind=Kind.CONFIRM)])
+        rows, candidates = store.claims("c")
+        assert rows == store.evaluations(campaign="c", candidate=child.id) and len(rows) == 3
+        assert candidates == [child]
+        store.record_outcome("c", 2, child, [an_evaluation(child, Status.WRONG, reason="two")])
+        assert [(row.ticket, row.evaluation.status, row.evaluation.reason) for row in store.last_trials("c")] == [
+            (1, Status.CORRECT, ""),
+            (2, Status.WRONG, "two"),
+        ]
+
     def test_counts_by_status_and_kind(self, store: Store) -> None:
         make_campaign(store, "c")
         make_campaign(store, "d")
