@@ -32,7 +32,8 @@ class State:
         self.confirmations: dict[Point, list[Evaluation]] = defaultdict(list)
         self.claims: dict[Point, Elite] = {}
         self.refuted: dict[Point, Status] = {}
-        self._races: list[Evaluation] = []
+        self._race: list[Evaluation] = []  # the last one
+        self._by_cell: dict[Cell, dict[Point, Elite]] = defaultdict(dict)  # claims
         self.attempts: Counter[Cell] = Counter()
         self._children: dict[str, list[str]] = defaultdict(list)
         self._latest: dict[str, Evaluation] = {}
@@ -40,7 +41,7 @@ class State:
         self._failed: set[str] = set()
         self._fastest: list[tuple[float, int, Point]] = []  # right trials, the best first; refuted ones stay
         self._questions: Counter[tuple[str, str]] = Counter()
-        self._stale = False  # whether claims or races changed since the archive was built
+        self._stale: set[Cell] = set()  # cells whose claims changed since the archive was built
         self.spent = 0
         self.correct = 0
 
@@ -74,8 +75,11 @@ class State:
                         insort(self._fastest, (-evaluation.objective, len(self.trials), at))
                 self._judge(evaluation)
         elif evaluation.kind is Kind.RACE and evaluation.status is Status.CORRECT:
-            self._races.append(evaluation)
-            self._stale = True
+            if any(row.facts != evaluation.facts or point(row.candidate, row.params) == at for row in self._race):
+                self._stale.update(claim.cell for claim in self._raced())
+                self._race.clear()
+            self._race.append(evaluation)
+            self._stale.update(claim.cell for claim in self._raced())
         elif evaluation.kind is Kind.CONFIRM or evaluation.status in DISQUALIFYING:
             self.confirmations[at].append(evaluation)
             self._refold(at)
@@ -100,18 +104,32 @@ class State:
         rows = [*([self.trials[at]] if at in self.trials else []), *self.confirmations[at]]
         lengths = {at[0]: len(self.candidates[at[0]].source)}
         claims = fold_confirmations(rows, source_lengths=lengths, tickets={at[0]: self.tickets[at[0]]})
-        self.claims.pop(at, None)
+        old = self.claims.pop(at, None)
+        if old is not None:
+            self._stale.add(old.cell)
+            del self._by_cell[old.cell][at]
         if claims:
-            self.claims[at] = claims[0]
-        self._stale = True
+            self._stale.add(claims[0].cell)
+            self.claims[at] = self._by_cell[claims[0].cell][at] = claims[0]
+
+    def _raced(self) -> list[Elite]:
+        """The claims of those that ran in the last race."""
+        points = [point(row.candidate, row.params) for row in self._race]
+        return [self.claims[at] for at in points if at in self.claims]
 
     def settle(self) -> dict[Cell, tuple[AddStatus, Elite]]:
-        """Rebuilds the archive from all claims and the last race; what changed, by cell."""
+        """Brings the archive up to all claims and the last race; what changed, by cell."""
         if not self._stale:
             return {}
-        self._stale = False
         before = {elite.cell: elite for elite in self.archive}
-        self.archive.rebuild(raced(self.claims.values(), self._races))
+        apart = {point(claim.candidate, claim.params): claim for claim in raced(self._raced(), self._race)}
+        # Where one of them changed, all that ran stand elsewhere.
+        for cell in self._stale.union(claim.cell for claim in apart.values()):
+            if cell in self.archive:
+                self.archive.remove(cell)
+            for at, claim in self._by_cell[cell].items():
+                self.archive.add(apart.get(at, claim))
+        self._stale.clear()
         changes: dict[Cell, tuple[AddStatus, Elite]] = {}
         for elite in self.archive:
             old = before.get(elite.cell)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from evoforge.archives import Archive, fold_confirmations, racers
 from evoforge.campaign._state import State
 from evoforge.core import Block, Candidate, Evaluation, Kind, Params, Status, WorkloadTiming
 from evoforge.emitters import Proposal
@@ -35,6 +38,62 @@ def test_a_champion_that_fails_its_last_measurement_makes_room_for_the_next(stat
     state.note(Evaluation(best.id, {}, "task", "target", status, Kind.BENCH))
     state.settle()
     assert (champion := state.archive.best()) is not None and champion.candidate == next_best.id
+
+
+_EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["trial", "confirm"]), st.integers(0, 4), st.integers(-3, 3), st.integers(0, 1)),
+        st.tuples(st.just("wrong"), st.integers(0, 4), st.just(0), st.just(0)),
+        st.tuples(st.just("race"), st.integers(2, 5), st.integers(-3, 3), st.just(0)),
+    ),
+    max_size=30,
+)
+
+
+def _took(ms: float) -> tuple[WorkloadTiming, ...]:
+    return (WorkloadTiming("default", "eager", tuple(Block(at, ms) for at in range(5))),)
+
+
+@given(_EVENTS, st.booleans())
+def test_the_archive_is_the_fold_of_all_that_was_noted(events: list[tuple[str, int, int, int]], often: bool) -> None:
+    state, rows = State(None), []
+    candidates = [Candidate("cpp", f"// {at}") for at in range(5)]
+    for ticket, candidate in enumerate(candidates):
+        state.propose(ticket, Proposal(candidate, operator="sample", emitter="sample"))
+    for what, number, height, cell in events:
+        if what == "race":
+            kernels = candidates[:number]
+            facts = racers([(one, {}) for one in kernels])
+            new = [
+                dataclasses.replace(_measured(one, 0, Kind.RACE), facts=facts, timings=_took(2.0 ** (height * at / 10)))
+                for at, one in enumerate(kernels)
+            ]
+        elif what == "wrong":
+            new = [Evaluation(candidates[number].id, {}, "task", "target", Status.WRONG, Kind.BENCH)]
+        else:
+            new = [dataclasses.replace(_measured(candidates[number], height / 10, Kind(what)), cell=(cell, 0, 0))]
+        for row in new:
+            rows.append(row)
+            state.note(row)
+            if often:
+                state.settle()
+    state.settle()
+    # the first trial of a point is the one that counts
+    seen, told = set(), []
+    for row in rows:
+        if row.kind is not Kind.TRIAL or row.candidate not in seen:
+            told.append(row)
+        seen |= {row.candidate} if row.kind is Kind.TRIAL else set()
+    trials, others = ([row for row in told if (row.kind is Kind.TRIAL) is first] for first in (True, False))
+    whole = Archive()
+    whole.rebuild(
+        fold_confirmations(
+            [*trials, *others],
+            source_lengths={one.id: len(one.source) for one in candidates},
+            tickets={one.id: at for at, one in enumerate(candidates)},
+        )
+    )
+    assert state.archive.elites() == whole.elites()
 
 
 def test_where_the_judge_failed_nothing_is_known_of_the_kernel() -> None:
