@@ -11,7 +11,7 @@ from evoforge.campaign._models import check_models
 from evoforge.config import CampaignConfig
 from evoforge.core import PROTOCOL_VERSION, Candidate, Target, Task
 from evoforge.errors import EnvironmentChangedError, ParameterError, UnsupportedError, UsageError
-from evoforge.evaluation.imported import imported_text
+from evoforge.evaluation.imported import file_digest, imported_text
 from evoforge.evaluation.targets import resolve_target
 from evoforge.evaluation.tasks import load_task
 from evoforge.prompts import PromptPool
@@ -65,13 +65,19 @@ def read_kernel(path: str) -> Candidate:
 
 
 def check_unchanged(row: CampaignRow) -> None:
-    """Refuses to mix numbers of two machines, compilers, protocols or texts of an imported class in one campaign."""
+    """Refuses to mix numbers of two machines, compilers, protocols or texts of imported code in one campaign."""
     task = row.task
     if task.entry is not None and imported_text(task.entry, task.root) not in (None, task.imported_source):
         raise EnvironmentChangedError(
             f"campaign {row.name} searched for what {task.entry} was, and its source is another now; take the change "
             "back, or start a new campaign (evoforge run)"
         )
+    for path, digest in (row.setup.get("imports") or {}).items():
+        if file_digest(path) not in (None, digest):
+            raise EnvironmentChangedError(
+                f"campaign {row.name} searched for what the task computed, and {path}, which it imports, is another "
+                "now; take the change back, or start a new campaign (evoforge run)"
+            )
     now: Mapping[str, Any] = resolve_target(row.target.spec).fingerprint
     then = row.target.fingerprint
     changed = [

@@ -38,6 +38,7 @@ class Setup:
     tensor-sized intermediates of the task when nothing is fused (None: unknown). `baseline_ms` maps
     eager and compiled to their latency when the baseline was chosen. `ceilings` and `instructions` (names of
     instruction sets) are the target's, as then.
+    `imports` maps files that the task imports (none that are installed) to their digests.
     `traces` are the decisions that other campaigns gave this one to begin with (`evoforge.campaign._transfer`);
     None: not looked for.
     """
@@ -54,6 +55,7 @@ class Setup:
     notices: tuple[str, ...] = ()
     ceilings: Mapping[str, float] = field(default_factory=dict)
     instructions: tuple[str, ...] = ()
+    imports: Mapping[str, str] = field(default_factory=dict)
     traces: tuple[Trace, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -70,6 +72,7 @@ class Setup:
             "notices": list(self.notices),
             "ceilings": dict(self.ceilings),
             "instructions": list(self.instructions),
+            "imports": dict(self.imports),
             "traces": None if self.traces is None else [asdict(trace) for trace in self.traces],
         }
 
@@ -90,6 +93,7 @@ class Setup:
             notices=tuple(data["notices"]),
             ceilings=data.get("ceilings", {}),
             instructions=tuple(data.get("instructions", ())),
+            imports=data.get("imports", {}),
             traces=None if (found := data.get("traces")) is None else tuple(Trace(**trace) for trace in found),
         )
 
@@ -165,7 +169,10 @@ def analyse(judge: Judge, task: Task, target: Target) -> Setup:
         traces[name] = trace_signature(known, signature, target.l2_bytes) if known else None
     first = next(iter(graphs.values()), None)
     unfused = first.unfused if first else None
-    found = Setup(signatures, traces, graphs, uncovered, unfused, instructions=instruction_sets(target.isa))
+    imports = judge.analyse("evoforge.evaluation.imported:imported_files", task.workloads[0].name)
+    found = Setup(
+        signatures, traces, graphs, uncovered, unfused, instructions=instruction_sets(target.isa), imports=imports
+    )
     return bounded(found, judge, target)
 
 

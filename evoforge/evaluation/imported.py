@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 import sys
+import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
@@ -13,7 +15,7 @@ from pathlib import Path
 from evoforge.errors import TaskError, UsageError
 from evoforge.evaluation.dtypes import DTYPE_NAMES, short_dtype
 
-__all__ = ["Imported", "read_imported"]
+__all__ = ["Imported", "file_digest", "imported_files", "imported_text", "read_imported"]
 
 _INPUT = re.compile(r"^(?:(?P<name>[A-Za-z_]\w*)=)?(?P<dtype>[A-Za-z]\w*(?:\.\w+)?)\[(?P<dims>[\d,\s]*)\]$")
 
@@ -75,6 +77,35 @@ def imported_text(spec: str, root: str | None) -> str | None:
     try:
         return _find(spec.partition(":")[0], spec, root).read_text(encoding="utf-8")
     except (TaskError, OSError, UnicodeDecodeError):
+        return None
+
+
+def imported_files(model: object, inputs: object) -> dict[str, str]:
+    """Path → `file_digest` of every module of this process that is neither installed nor a part of Python.
+
+    Run beside the reference: what a task file imports decides what is computed as much as its own text.
+    """
+    library, ours = sysconfig.get_path("stdlib"), str(Path(__file__).resolve().parents[1])
+    found: dict[str, str] = {}
+    for module in list(sys.modules.values()):
+        path = Path(str(getattr(module, "__file__", None) or ""))
+        # The task file's own text has no spec: it is not imported.
+        if getattr(module, "__spec__", None) is None or path.suffix != ".py":
+            continue
+        installed = {"site-packages", "dist-packages"} & {*path.parts} or str(path).startswith(
+            (f"{library}/", f"{ours}/")
+        )
+        digest = None if installed else file_digest(path)
+        if digest is not None:
+            found[str(path.absolute())] = digest
+    return found
+
+
+def file_digest(path: str | Path) -> str | None:
+    """sha256 of a file; None where it cannot be read."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
         return None
 
 

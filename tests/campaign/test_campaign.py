@@ -24,6 +24,8 @@ from evoforge.core import Kind, Status, Target
 from evoforge.errors import EnvironmentChangedError, NotFoundError, UsageError
 from evoforge.evaluation.ceilings import measure_ceilings
 from evoforge.evaluation.forking import WORKER_NAME
+from evoforge.evaluation.tasks import load_task
+from evoforge.evaluation.worker import ReferenceWorker
 from evoforge.storage import open_store
 
 EVALS = 12  # the first kernels and trials of their parameters may take six
@@ -204,6 +206,25 @@ def test_a_class_that_was_changed_meanwhile_is_refused(tmp_path: Path, monkeypat
         Campaign.resume("c", url)
     layers.write_text(text)
     Campaign.resume("c", url)
+
+
+def test_a_helper_of_the_task_that_was_changed_meanwhile_is_refused(tmp_path: Path) -> None:
+    helper, path = tmp_path / "helper_of_campaign.py", tmp_path / "task.py"
+    helper.write_text("def twice(x):\n    return x * 2\n")
+    path.write_text(
+        "import torch\nfrom helper_of_campaign import twice\n\n\nclass Model(torch.nn.Module):\n"
+        "    def forward(self, x):\n        return twice(x)\n\n\ndef get_inputs():\n    return [torch.randn(8, 64)]\n"
+    )
+    with ReferenceWorker(load_task(str(path))) as worker:
+        imports = worker.analyse("evoforge.evaluation.imported:imported_files", "default")
+    assert list(imports) == [str(helper)]
+    url = f"sqlite:///{tmp_path / 'helper.db'}"
+    made = Campaign.create(CampaignConfig(name="c", task=str(path)), url)
+    made.store.update_campaign("c", setup={"imports": imports})
+    Campaign.resume("c", url)
+    helper.write_text("def twice(x):\n    return x * 3\n")
+    with pytest.raises(EnvironmentChangedError, match=r"helper_of_campaign\.py, which it imports, is another now"):
+        Campaign.resume("c", url)
 
 
 def test_a_changed_machine_is_named_and_refused(
