@@ -88,6 +88,9 @@ def view(store: Store) -> Any:
         [(name, store.counts(name), store.last_ticket(name)) for name in names],
         [[(row.ticket, row.candidate, row.parents) for row in store.proposals(name)] for name in names],
         [store.candidates(name) for name in names],
+        [[(row.ticket, row.evaluation) for row in store.claims(name)[0]] for name in names],
+        [sorted(one.id for one in store.claims(name)[1]) for name in names],
+        [[(row.ticket, row.evaluation) for row in store.last_trials(name)] for name in names],
         [[(p.ticket, p.placement.action, numbers[p.placement.evaluation or 0]) for p in store.placements(name)]
          for name in names],
         [[row.meta_prompt for row in store.meta_prompts(name)] for name in names],
