@@ -11,7 +11,7 @@
 #define IF_SIGNAL_OF_LIBC BPF_STMT(BPF_ALU | BPF_OR | BPF_K, 1), IF_EQUAL(33)
 // What threads, the allocator and the end of a process need.
 #define EVERYDAY                                                                                              \
-    PERMIT(SYS_futex), PERMIT(SYS_munmap), PERMIT(SYS_madvise), PERMIT(SYS_brk), PERMIT(SYS_sched_yield),     \
+    PERMIT(SYS_futex), PERMIT(SYS_munmap), ADVICE, PERMIT(SYS_brk), PERMIT(SYS_sched_yield),     \
         PERMIT(SYS_mincore), PERMIT(SYS_sched_getaffinity), PERMIT(SYS_rt_sigprocmask), PERMIT(SYS_rt_sigreturn),                  \
         PERMIT(SYS_set_robust_list), PERMIT(SYS_rseq), PERMIT(SYS_gettid), PERMIT(SYS_getpid),                \
         PERMIT(SYS_clock_gettime), PERMIT(SYS_getcpu), PERMIT(SYS_getrandom), PERMIT(SYS_exit),               \
@@ -21,7 +21,7 @@
         REFUSE(SYS_get_mempolicy, EPERM), REFUSE(SYS_clock_nanosleep, EPERM), REFUSE(SYS_access, EACCES),     \
         IF_CALL(SYS_clone, 6), LOAD(args[0]), IF_ANY(OTHER_SPACES), TRAP, IF_ANY(CLONE_THREAD), ALLOW, TRAP,  \
         IF_CALL(SYS_rt_sigaction, 5), LOAD(args[0]), IF_SIGNAL_OF_LIBC, ALLOW, TRAP,                           \
-        IF_CALL(SYS_prlimit64, 4), LOAD(args[2]), IF_EQUAL(0), ALLOW, TRAP,                                   \
+        READING_LIMITS(TRAP),                                                                                 \
         IF_CALL(SYS_tgkill, 4), LOAD(args[0]), IF_EQUAL((uint32_t)getpid()), ALLOW, TRAP
 
 #define INSTRUCTION_HIGH BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, instruction_pointer) + 4)
@@ -61,7 +61,6 @@ static int range_of(void* address, uint64_t* from, uint64_t* to) {
 // Refuses what has no key, from an address in the runner's image, in the closed zone or in the one below it, from where
 // it could reach into that.
 #define UPPER(at) ((uint32_t)((at) >> 32))
-#define LOAD_UPPER(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field) + 4)
 #define IN_ZONE(from, yes, no) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, UPPER(from), yes, no)
 #define NEEDS_KEY(key)                                                                                          \
     LOAD_UPPER(args[0]), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, UPPER((uint64_t)(uintptr_t)&regions), 7, 0),       \

@@ -57,7 +57,7 @@ static int filter(void) {
     struct sock_filter lines[] = {
         START, PERMIT(SYS_read), PERMIT(SYS_write), PERMIT(SYS_writev), PERMIT(SYS_close), PERMIT(SYS_pread64),
         PERMIT(SYS_fstat), PERMIT(SYS_newfstatat), PERMIT(SYS_lseek), PERMIT(SYS_mmap), PERMIT(SYS_munmap),
-        PERMIT(SYS_mprotect), PERMIT(SYS_mremap), PERMIT(SYS_madvise), PERMIT(SYS_brk), PERMIT(SYS_futex),
+        PERMIT(SYS_mprotect), PERMIT(SYS_mremap), ADVICE, PERMIT(SYS_brk), PERMIT(SYS_futex),
         PERMIT(SYS_sched_yield), PERMIT(SYS_sched_getaffinity), PERMIT(SYS_rt_sigprocmask), PERMIT(SYS_rt_sigaction),
         PERMIT(SYS_rt_sigreturn), PERMIT(SYS_sigaltstack), PERMIT(SYS_set_robust_list), PERMIT(SYS_rseq),
         PERMIT(SYS_getpid), PERMIT(SYS_gettid), PERMIT(SYS_getuid), PERMIT(SYS_clock_gettime), PERMIT(SYS_clock_nanosleep),
@@ -65,7 +65,7 @@ static int filter(void) {
         PERMIT(SYS_membarrier), PERMIT(SYS_restart_syscall), PERMIT(SYS_exit), PERMIT(SYS_exit_group),
         PERMIT(SYS_readlink), PERMIT(SYS_readlinkat), PERMIT(SYS_access), REFUSE(SYS_clone3, ENOSYS),
         IF_CALL(SYS_clone, 6), LOAD(args[0]), IF_ANY(OTHER_SPACES), ERROR(EPERM), IF_ANY(CLONE_THREAD), ALLOW, ERROR(EPERM),
-        IF_CALL(SYS_prlimit64, 4), LOAD(args[2]), IF_EQUAL(0), ALLOW, ERROR(EPERM),
+        READING_LIMITS(ERROR(EPERM)),
         IF_CALL(SYS_tgkill, 4), LOAD(args[0]), IF_EQUAL((uint32_t)getpid()), ALLOW, ERROR(EPERM),
         IF_CALL(SYS_openat, 4), LOAD(args[2]), IF_ANY(writing), ERROR(EACCES), ALLOW,
         ERROR(EPERM),

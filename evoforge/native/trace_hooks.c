@@ -302,6 +302,7 @@ static void ignore(void* p, uint64_t bytes) {
 }
 
 #define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
+#define LOAD_UPPER(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field) + 4)
 #define ALLOW BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 #define DENY BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1)
 #define PERMIT(number) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), ALLOW
@@ -313,11 +314,14 @@ static void sandbox(int seconds) {
         LOAD(arch), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0), DENY, LOAD(nr),
         PERMIT(SYS_read), PERMIT(SYS_write), PERMIT(SYS_writev), PERMIT(SYS_close), PERMIT(SYS_pread64), PERMIT(SYS_fstat),
         PERMIT(SYS_newfstatat), PERMIT(SYS_lseek), PERMIT(SYS_mmap), PERMIT(SYS_munmap), PERMIT(SYS_mprotect),
-        PERMIT(SYS_mremap), PERMIT(SYS_madvise), PERMIT(SYS_brk), PERMIT(SYS_futex), PERMIT(SYS_sched_yield),
+        PERMIT(SYS_mremap), PERMIT(SYS_brk), PERMIT(SYS_futex), PERMIT(SYS_sched_yield),
         PERMIT(SYS_sched_getaffinity), PERMIT(SYS_rt_sigprocmask), PERMIT(SYS_rt_sigreturn), PERMIT(SYS_getpid),
         PERMIT(SYS_gettid), PERMIT(SYS_clock_gettime), PERMIT(SYS_getrandom), PERMIT(SYS_sysinfo), PERMIT(SYS_uname),
         PERMIT(SYS_exit), PERMIT(SYS_exit_group), PERMIT(SYS_access), PERMIT(SYS_readlink), PERMIT(SYS_getcpu),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prlimit64, 0, 4), LOAD(args[2]),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 4), LOAD(args[2]),
+        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, MADV_HWPOISON, 0, 1), DENY, ALLOW,
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prlimit64, 0, 7), LOAD(args[2]),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0), DENY, LOAD_UPPER(args[2]),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1), ALLOW, DENY,
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 3), LOAD(args[2]),
         BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, writing, 1, 0), ALLOW, DENY,
