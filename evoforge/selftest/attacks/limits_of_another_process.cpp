@@ -20,5 +20,6 @@ extern "C" int evo_run(const evo_call* call) {
     ((int64_t*)result)[0] = ((int64_t*)result)[1] = 1024;
     r10 = 0, result = 302;
     asm volatile("call *%[f]" : "+a"(result) : "D"(0L), "S"(7L), "d"(0x100000000L), "r"(r10), [f] "b"(at) : "rcx", "r11", "memory");
+    if (result == 0) out[0] += 1.0f;  // it went through: to be seen without a sandbox, too
     return 0;
 }
