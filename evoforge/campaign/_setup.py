@@ -179,14 +179,13 @@ def analyse(judge: Judge, task: Task, target: Target) -> Setup:
 def bounded(setup: Setup, judge: Judge, target: Target) -> Setup:
     """`setup` with the physical bounds that the target's ceilings give, which the judge gets too."""
     from evoforge.evaluation.physics import bound_ms
-    from evoforge.lowering.cost import flops
+    from evoforge.lowering.cost import flops, read_elements
 
-    bounds = {
-        name: bound_ms(
-            signature, flops(setup.graphs[name]) if name in setup.graphs else {}, target, judge.task.tolerance.precision
-        )
-        for name, signature in setup.signatures.items()
-    }
+    bounds = {}
+    for name, signature in setup.signatures.items():
+        graph = setup.graphs.get(name)
+        work, read = (flops(graph), read_elements(graph)) if graph else ({}, None)
+        bounds[name] = bound_ms(signature, work, target, judge.task.tolerance.precision, read)
     judge.set_bounds(bounds)
     return replace(setup, bounds_ms=bounds, ceilings=dict(target.ceilings))
 

@@ -81,11 +81,13 @@ def _signature(signature: Signature) -> str:
 def _busy(task: Task, target: Target, setup: Setup) -> bool:
     """Whether in most workloads the bound is that of arithmetic: memory alone would let them be faster."""
     from evoforge.evaluation.physics import bound_ms
+    from evoforge.lowering.cost import read_elements
 
     there = replace(target, ceilings=setup.ceilings)
     votes = []
     for name, bound in (setup.bounds_ms or {}).items():
-        memory = bound_ms(setup.signatures[name], {}, there, task.tolerance.precision)
+        read = read_elements(setup.graphs[name]) if name in setup.graphs else None
+        memory = bound_ms(setup.signatures[name], {}, there, task.tolerance.precision, read)
         votes.append(bound is not None and memory is not None and bound > 1.1 * memory)
     return 2 * sum(votes) > len(votes)
 

@@ -1,6 +1,6 @@
 """The time that no kernel can go below: a lower bound from traffic and arithmetic.
 
-Inputs and constants are read once and outputs written once, from as near a cache as the judge's
+What is needed of inputs and constants is read once and outputs are written once, from as near a cache as the judge's
 rules let them lie in, at the best measured rate of that traffic mix; arithmetic runs at the
 measured peak. What beats the bound clearly did less than the work (docs/judging.md).
 """
@@ -23,21 +23,28 @@ _SHORT = ("f16", "bf16", "i8", "u8", "bool")
 _LONG = ("f32", "f64")
 
 
-def bound_ms(signature: Signature, flops: Mapping[str, float], target: Target, precision: str = "ieee") -> float | None:
+def bound_ms(
+    signature: Signature,
+    flops: Mapping[str, float],
+    target: Target,
+    precision: str = "ieee",
+    read: Mapping[str, int] | None = None,
+) -> float | None:
     """Lower bound of one warm call in milliseconds; None where no ceilings were measured.
 
     Args:
         flops: floating-point operations by dtype; integer ones are not counted.
         precision: the task's policy, which says how many short products make one of floats on a matrix unit.
+        read: elements of inputs and constants that have to be read, by name; those left out have none. None: all.
     """
     if not target.ceilings:
         return None
-    seconds = max(_memory_s(signature, target), _arithmetic_s(flops, target, _f32_peak(signature, target, precision)))
-    return seconds * 1000.0
+    arithmetic_s = _arithmetic_s(flops, target, _f32_peak(signature, target, precision))
+    return max(_memory_s(signature, target, read), arithmetic_s) * 1000.0
 
 
-def _memory_s(signature: Signature, target: Target) -> float:
-    read = _touched(signature.inputs) + _touched(signature.constants)
+def _memory_s(signature: Signature, target: Target, needed: Mapping[str, int] | None) -> float:
+    read = _touched(signature.inputs, needed) + _touched(signature.constants, needed)
     written = _touched(signature.outputs)
     total = read + written
     if total == 0:
@@ -49,20 +56,19 @@ def _memory_s(signature: Signature, target: Target) -> float:
     for level, inside in (("l2", 0), ("l3", l2), ("dram", l3)):
         rate = _rate(target.ceilings, level, share)
         if rate > 0:
-            seconds = max(seconds, _missed(signature, target, inside) / rate)
+            seconds = max(seconds, _missed(signature, target, inside, needed) / rate)
     return seconds
 
 
-def _missed(signature: Signature, target: Target, cache_bytes: float) -> float:
+def _missed(signature: Signature, target: Target, cache_bytes: float, needed: Mapping[str, int] | None) -> float:
     """Bytes per call that a cache of that size cannot serve, however well it is managed.
 
     Constants are used in every call, each of the two output buffers in every second, each input set
     once per turn of the ring: the cache is best spent in that order (a fractional knapsack).
     """
     sets = ring_size(signature, target.l2_total_bytes)
-    constants, outputs, inputs = (
-        _touched(specs) for specs in (signature.constants, signature.outputs, signature.inputs)
-    )
+    constants, inputs = (_touched(specs, needed) for specs in (signature.constants, signature.inputs))
+    outputs = _touched(signature.outputs)
     missed, left = 0.0, cache_bytes
     for copies, nbytes in sorted([(1, constants), (2, outputs), (sets, inputs)]):
         held = min(left, copies * nbytes)
@@ -71,9 +77,10 @@ def _missed(signature: Signature, target: Target, cache_bytes: float) -> float:
     return missed
 
 
-def _touched(specs: tuple[TensorSpec, ...]) -> int:
+def _touched(specs: tuple[TensorSpec, ...], needed: Mapping[str, int] | None = None) -> int:
     """Bytes of the elements themselves; holes between strided elements need not be read."""
-    return sum(spec.numel * spec.itemsize for spec in specs)
+    counts = [spec.numel if needed is None else min(needed.get(spec.name, 0), spec.numel) for spec in specs]
+    return sum(count * spec.itemsize for count, spec in zip(counts, specs, strict=True))
 
 
 def _rate(ceilings: Mapping[str, float], level: str, written_share: float) -> float:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from evoforge.core import DTYPES, Signature, TensorSpec
-from evoforge.lowering.index import names, plain_axis
+from evoforge.lowering.index import bounds, names, plain_axis
 from evoforge.lowering.ir import (
     Affine,
     FloorDiv,
@@ -27,7 +27,7 @@ from evoforge.lowering.ir import (
 )
 from evoforge.lowering.stages import dtype_of, extents_of
 
-__all__ = ["flops", "laid_out", "signature_of", "trace_signature"]
+__all__ = ["flops", "laid_out", "read_elements", "signature_of", "trace_signature"]
 
 _FLOATS = ("f32", "f64")
 _MOST_POINTS = 1 << 20  # of a guard's domain that are looked at one by one
@@ -222,6 +222,55 @@ def signature_of(graph: Graph) -> Signature:
         return tuple(TensorSpec(t.name, t.shape, t.stride, t.dtype) for t in found)
 
     return Signature(specs("in"), specs("cst"), specs("out"))
+
+
+# traffic
+
+
+def read_elements(graph: Graph) -> dict[str, int]:
+    """Input or constant → elements of it that every implementation has to read; those that nothing reads are left out.
+
+    Estimated from above: at most what all reads touch one by one, and at most the box around them.
+    Where an index is read from memory it may always be the same, so a table counts one row.
+    """
+    ones: dict[str, dict[Load, int]] = {}
+    boxes: dict[str, list[tuple[int, int]]] = {}
+    for stage in graph.stages:
+        extents = extents_of(stage)
+        for load in loads(stage.body):
+            tensor = graph.tensors[load.tensor]
+            if tensor.kind not in ("in", "cst"):
+                continue
+            ranges = [_inside(index, size, extents) for index, size in zip(load.index, tensor.shape, strict=True)]
+            known = ones.setdefault(load.tensor, {})
+            known[load] = max(known.get(load, 0), _touching(load, ranges, extents))
+            box = boxes.setdefault(load.tensor, ranges)
+            boxes[load.tensor] = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(box, ranges, strict=True)]
+    return {
+        name: min(sum(known.values()), math.prod(max(high - low + 1, 0) for low, high in boxes[name]))
+        for name, known in ones.items()
+    }
+
+
+def _inside(index: Affine, size: int, extents: Mapping[str, int]) -> tuple[int, int]:
+    """The first and the last position of a dimension that an index can name."""
+    low, high = bounds(index, extents)
+    return int(max(low, 0)), int(min(high, size - 1))
+
+
+def _touching(load: Load, ranges: Sequence[tuple[int, int]], extents: Mapping[str, int]) -> int:
+    """How many elements one read touches at the most; of indices that are read from memory at the least."""
+    count, axes = 1, set()
+    for index, (low, high) in zip(load.index, ranges, strict=True):
+        plain = [atom for _, atom in index.terms if isinstance(atom, str)]
+        if math.isinf(bounds(index, extents)[1]):
+            count *= math.prod(extents[axis] for axis in plain)
+        else:
+            plain = sorted(names(index))
+            step = math.gcd(*(factor for factor, _ in index.terms)) or 1
+            count *= min(max(high - low, -1) // step + 1, math.prod(extents[axis] for axis in plain))
+        axes.update(plain)
+    return min(count, math.prod(extents[axis] for axis in axes))
 
 
 def laid_out(graph: Graph, signature: Signature) -> Graph:

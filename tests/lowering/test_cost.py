@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from evoforge.core import Signature, TensorSpec
 from evoforge.lowering.capture import capture_graph
-from evoforge.lowering.cost import flops, laid_out, trace_signature
+from evoforge.lowering.cost import flops, laid_out, read_elements, trace_signature
 from evoforge.lowering.ir import Graph
 
 KIB = 1024
@@ -66,6 +66,34 @@ def test_padding_and_the_holes_of_a_transposed_convolution_cost_nothing() -> Non
     assert math.isclose(padded, 2 * 2 * 3 * inside**2 * ((6 + 3 - 1) / (6 * 3)) ** 2)
     strided = flops(graph_of(nn.ConvTranspose2d(2, 3, 2, stride=2, bias=False), x))["f32"]
     assert math.isclose(strided, 2 * 2 * 3 * 16 * 16)  # every output sees one input place per channel
+
+
+def test_what_is_read_is_what_has_to_be_read() -> None:
+    x = torch.randn(32, 64)
+    assert read_elements(graph_of(lambda x: x.softmax(-1), x)) == {"in0": 32 * 64}
+    assert read_elements(graph_of(lambda x: x[4:8, ::4] * 2, x)) == {"in0": 4 * 16}
+    assert read_elements(graph_of(lambda x: x[:, -1].exp(), x)) == {"in0": 32}
+    halves = graph_of(lambda x: torch.cat((-x[:, 32:], x[:, :32]), -1) * x, x)
+    assert read_elements(halves) == {"in0": 32 * 64}
+    stencil = graph_of(lambda x: x[:, 8:40] + x[:, 9:41] + x[:, 10:42], x)
+    assert read_elements(stencil) == {"in0": 32 * 34}
+    assert read_elements(graph_of(lambda x: x[:, :32].diagonal() * 1, x)) == {"in0": 32}
+    assert read_elements(graph_of(nn.Conv2d(3, 8, 3, padding=1), torch.randn(2, 3, 9, 9))) == {
+        "in0": 2 * 3 * 81, "cst0": 8 * 27, "cst1": 8,
+    }  # fmt: skip
+    assert read_elements(graph_of(lambda x: x.transpose(0, 1).reshape(-1, 16).sum(-1), x)) == {"in0": 32 * 64}
+
+
+def test_of_a_table_one_row_and_of_what_nothing_reads_nothing() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.unused = nn.Embedding(1000, 24), nn.Linear(8, 8)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return self.table(ids) * 2
+
+    assert read_elements(graph_of(Both(), torch.arange(6).view(2, 3))) == {"in0": 6, "cst0": 24}
 
 
 def test_small_workloads_stay_as_they_are() -> None:
