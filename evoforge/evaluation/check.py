@@ -31,8 +31,12 @@ _T = TypeVar("_T")
 _CODES = list(DTYPES)
 _SHARE_OUTSIDE = {8: 1e-3, 4: 1e-3, 2: 1e-4}
 """By bytes per element. A 16-bit output is allowed an ulp and an honest one needs half of it (docs/tolerance.md)."""
+_SLICE = 64  # elements from which a slice is no accident
 _CANARY = (0xA5, 0x5A)
-_FLOAT_POISON = {2: (0xFFFF, 0x7FFF), 4: (0xFFFFFFFF, 0x7FFFFFFF), 8: (2**64 - 1, 2**63 - 1)}
+_SHORT_FLOATS = {"f16": (10, -14), "bf16": (7, -126)}
+"""Stored digits and smallest exponent."""
+# NaN, and a large number, since NaN may be what is expected.
+_FLOAT_POISON = {2: (0xFFFF, 0x7ACE), 4: (0xFFFFFFFF, 0x7EDCBA98), 8: (2**64 - 1, 0x7FDCBA9876543210)}
 _INTEGER_POISON = (0xAB, 0x54)
 _SAMPLES = 4096
 _LARGE = 1 << 20  # elements from which more threads pay
@@ -110,8 +114,9 @@ def check_outputs(
 
     With tolᵢ = factor·dᵢ + 2⁻¹²⁶ (+ 1 ulp of yᵢ for 16-bit outputs), at least 99.9% of the elements
     (99.99% of 16-bit ones) must be within tolᵢ and all within max(tolᵢ, 16·error of the fp32
-    reference). NaN and ±Inf must stand where the reference has them (`nonfinite="match"`) or nowhere
-    (``forbid``). Integers and bools are exact, but for indices that serve as well (`Reference.also`, `equal`).
+    reference). Those that are not may not be more than half of a row, column or other slice of 64 elements or more: it
+    may hold small numbers beside large ones. NaN and ±Inf must stand where the reference has them
+    (`nonfinite="match"`) or nowhere (``forbid``). Integers and bools are exact, but for indices that serve as well (`Reference.also`, `equal`).
     `earlier` are outputs to compare bits with on the way, which spares a pass.
     """
     pairs = _reference_arrays(outputs.specs, reference)
@@ -197,6 +202,8 @@ def _judge(
         allowed = int(_SHARE_OUTSIDE[spec.itemsize] * y.size) if spec.is_float else 0
         if not reason and (found.hard or found.beyond > allowed):
             reason = _wrong(spec, y, y64, found)
+        if not reason and found.beyond and d is not None and y.shape == spec.shape:
+            reason = _wrong_slice(spec, y, y64, d, tolerance.factor)
     return Check(not reason, reason, max_error, relative, same)
 
 
@@ -234,8 +241,8 @@ def _wrong(spec: TensorSpec, y: npt.NDArray[Any], y64: npt.NDArray[Any], found: 
     place = tuple(int(i) for i in np.unravel_index(at, y.shape)) if y.shape else ()
     got, wanted = y.reshape(-1)[at], y64.reshape(-1)[at]
     bits = int(got.view(f"u{got.dtype.itemsize}")) if spec.is_float else None
-    if bits is not None and bits in _FLOAT_POISON[spec.itemsize] and not math.isnan(wanted):
-        return f"{spec.name}{list(place)} was never written ({found.nonfinite} elements are not finite)"
+    if bits is not None and bits in _FLOAT_POISON[spec.itemsize]:
+        return f"{spec.name}{list(place)} was never written ({found.beyond} elements are wrong)"
     if spec.dtype == "bf16":
         got = np.uint32(int(got) << 16).view(np.float32)
     share = 100.0 * found.beyond / max(y.size, 1)
@@ -244,8 +251,30 @@ def _wrong(spec: TensorSpec, y: npt.NDArray[Any], y64: npt.NDArray[Any], found: 
     )
 
 
+def _wrong_slice(
+    spec: TensorSpec, y: npt.NDArray[Any], y64: npt.NDArray[Any], d: npt.NDArray[Any], factor: float
+) -> str:
+    """Which slice is more than half out of tolerance, in words; none where the few that are lie scattered."""
+    got = ((y.astype(np.uint32) << 16).view(np.float32) if spec.dtype == "bf16" else y).astype(np.float64)
+    wide = factor * d.astype(np.float64) + 2.0**-126
+    digits, least = _SHORT_FLOATS.get(spec.dtype, (0, 0))
+    if digits:
+        wide += np.exp2(np.maximum(np.frexp(y64)[1] - 1, least) - digits)
+    with np.errstate(invalid="ignore"):
+        beyond = np.abs(got - y64) > wide
+    for dim, size in enumerate(y.shape):
+        others = tuple(at for at in range(y.ndim) if at != dim)
+        if size > 1 and y.size // size >= _SLICE:
+            counts = beyond.sum(others)
+            worst = int(counts.argmax())
+            if 2 * counts[worst] > y.size // size:
+                place = ", ".join(str(worst) if at == dim else ":" for at in range(y.ndim))
+                return f"{counts[worst]} of the {y.size // size} elements of {spec.name}[{place}] are out of tolerance"
+    return ""
+
+
 def poison(outputs: SharedTensors, variant: int) -> None:
-    """Overwrites the outputs (NaN; integers: a byte pattern) and puts canaries around them.
+    """Overwrites the outputs (NaN or a large number; integers: a byte pattern) and puts canaries around them.
 
     Both depend on `variant` (0 or 1): what a kernel leaves unwritten differs between two runs.
     """
@@ -315,7 +344,7 @@ class Samples:
             if poisoned:
                 continue
             flipped = None if spec.is_float else ~_gathered(outputs.address(index), f"<u{spec.itemsize}", offsets)
-            pattern = _FLOAT_POISON[spec.itemsize][0] if spec.is_float else 0
+            pattern = _FLOAT_POISON[spec.itemsize][1] if spec.is_float else 0
             _native().evo_scatter(
                 outputs.address(index), spec.itemsize, offsets.ctypes.data, offsets.size,
                 flipped.ctypes.data if flipped is not None else None, pattern,

@@ -138,6 +138,7 @@ class SampledBatches:
         self._limit_s = limit_s
         self._first = 0  # set of a brief batch
         self._calls = 0  # in it
+        self._took_s = 0.0  # by the one call before it
         self._cut = False
         for variant, written in enumerate((*material.outputs, *material.spare)):
             poison(written, variant & 1)
@@ -170,8 +171,9 @@ class SampledBatches:
         else:
             self._first = int(self._rng.integers(sets)) if all_known else 0
             with hidden([ring[(self._first + at) % sets] for at in range(len(outputs))]):
-                took_s = self._runner.run(1, (self._first - 1) % sets, span=sets, timeout_s=6 * self._limit_s)
-                enough = len(outputs) if self._whole else max(_LEAST_CALLS, math.ceil(CUT_S / max(took_s, 1e-9)))
+                self._took_s = self._runner.run(1, (self._first - 1) % sets, span=sets, timeout_s=6 * self._limit_s)
+                calls = max(_LEAST_CALLS, math.ceil(CUT_S / max(self._took_s, 1e-9)))
+                enough = len(outputs) if self._whole else calls
                 self._cut, outputs = enough < len(outputs), outputs[:enough]
                 self._calls = len(outputs)
                 # All of them: what lies in those that this batch leaves alone, earlier processes may have written.
@@ -183,7 +185,7 @@ class SampledBatches:
                 idle = self._idle(near)
         start, calls = self._first, self._calls
         seconds, busy_s = self._runner.run_ready(
-            calls, start, span=sets, near=near, timeout_s=(5 + calls) * self._limit_s
+            calls, start, span=sets, near=near, timeout_s=5 * self._limit_s + 20 * self._took_s * calls
         )
         most_s = 0.0 if self._cut else _IDLE_S
         idle_s, idle_busy_s = (min(statistics.median(column), most_s) for column in zip(*idle, strict=True))
@@ -260,7 +262,9 @@ class FreshBatches:
     def empty(self, *, again: bool = False) -> float:
         if again:
             return math.inf
+        others = _others(self._material)
         with self._start() as runner:
+            runner.run(others, 0, base=2, span=others, timeout_s=(5 + others) * self._limit_s)  # as before every batch
             return runner.empty()
 
     def brief(self, *, again: bool = False) -> Brief | None:
@@ -293,7 +297,8 @@ class FreshBatches:
         if stranger is not None:
             span, last, ends = sets + len(self._strangers), sets + self._strangers.index(stranger), [stranger]
         with self._start() as runner:
-            runner.run(others, 0, base=2, span=others, timeout_s=(5 + others) * self._limit_s)  # warms up
+            warm_s = 5 * self._limit_s + 20 * expected_s * others / n
+            runner.run(others, 0, base=2, span=others, timeout_s=warm_s)  # warms up
             for variant, written in enumerate(material.outputs):
                 poison(written, variant)
             seconds = runner.run(n, (last - (n - 1)) % span, span=span, timeout_s=5 * self._limit_s + 20 * expected_s)

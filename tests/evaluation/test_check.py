@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -235,6 +236,45 @@ def test_poison_left_over_is_named_as_unwritten() -> None:
         found = check_outputs(outputs, reference_of(y64), Tolerance())
         assert not found.passed
         assert "out0[40, 0] was never written" in found.reason
+
+
+@pytest.mark.parametrize(("dtype", "wide"), [("f32", 2048), ("f64", 2048), ("f16", 16384), ("bf16", 16384)])
+@pytest.mark.parametrize("along", [0, 1])
+def test_small_numbers_beside_large_ones_are_judged(dtype: str, wide: int, along: int) -> None:
+    """The largest error of the fp32 reference is that of the large ones: a column of others would vanish in it."""
+    rng = np.random.default_rng(0)
+    y64 = 1e4 * rng.standard_normal((256, wide))
+    y64[:, 7] = rng.uniform(0.1, 0.9, 256)
+    wrong = y64.copy()
+    wrong[:, 7] = 0.5
+    scattered = y64.copy()
+    scattered[:20, 7] = 0.5
+    if along == 0:
+        y64, wrong, scattered = y64.T.copy(), wrong.T.copy(), scattered.T.copy()
+    reference = reference_of(y64, ref_error=100.0)
+    if dtype == "bf16":
+        wrong, scattered = bf16(wrong), bf16(scattered)
+    place = "7, :" if along == 0 else ":, 7"
+    found = checked(wrong, reference, dtype)
+    assert not found.passed and f"of the 256 elements of out0[{place}] are out of tolerance" in found.reason
+    assert checked(scattered, reference, dtype).passed
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
+def test_what_should_be_nan_has_to_be_written(dtype: str) -> None:
+    y64 = np.ones((50, 3))
+    y64[7] = math.nan
+    outputs = SharedTensors([dense("out0", (50, 3), dtype)])
+    one = 0x3F80 if dtype == "bf16" else 1
+    passed = []
+    for variant in (0, 1):
+        poison(outputs, variant)
+        outputs.array(0)[:7] = outputs.array(0)[8:] = one
+        passed.append(check_outputs(outputs, reference_of(y64), Tolerance()).passed)
+    assert passed == [True, False], "NaN that stands there already is not told from NaN that was written"
+    samples = Samples(outputs, np.random.default_rng(0))
+    outputs.array(0)[:7] = outputs.array(0)[8:] = one
+    assert not samples.check(reference_of(y64), Tolerance()).passed
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16", "i8", "i64", "bool"])
