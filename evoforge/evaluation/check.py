@@ -114,9 +114,10 @@ def check_outputs(
 
     With tolᵢ = factor·dᵢ + 2⁻¹²⁶ (+ 1 ulp of yᵢ for 16-bit outputs), at least 99.9% of the elements
     (99.99% of 16-bit ones) must be within tolᵢ and all within max(tolᵢ, 16·error of the fp32
-    reference). Those that are not may not be more than half of a row, column or other slice of 64 elements or more: it
-    may hold small numbers beside large ones. NaN and ±Inf must stand where the reference has them
-    (`nonfinite="match"`) or nowhere (``forbid``). Integers and bools are exact, but for indices that serve as well (`Reference.also`, `equal`).
+    reference). Those that are not may not be more than half of a row, column or other slice of 64
+    elements or more: it may hold small numbers beside large ones. NaN and ±Inf must stand where the
+    reference has them (`nonfinite="match"`) or nowhere (``forbid``). Integers and bools are exact, but
+    for indices that serve as well (`Reference.also`, `equal`).
     `earlier` are outputs to compare bits with on the way, which spares a pass.
     """
     pairs = _reference_arrays(outputs.specs, reference)
