@@ -424,6 +424,19 @@ def test_tensors_that_are_plain_attributes_are_constants_of_the_task(tmp_path: P
         assert np.array_equal(ours.array(2), theirs.array(2))
 
 
+def test_shared_memory_of_others_is_out_of_reach(tmp_path: Path) -> None:
+    other = Path(tempfile.mkstemp(prefix="evoforge-test-", dir="/dev/shm")[1])
+    try:
+        attempt = f"try:\n    open({str(other)!r}, 'w').write('gone')\nexcept OSError:\n    pass\n"
+        text = PLAIN_TENSORS.replace("import torch\n", f"import torch\n{attempt}")
+        (tmp_path / "task.py").write_text(text)
+        with ReferenceWorker(load_task(str(tmp_path / "task.py"))) as worker:
+            assert worker.constants("default").specs
+        assert other.read_text() == ""
+    finally:
+        other.unlink()
+
+
 def test_every_process_of_a_campaign_has_the_same_weights(norm: Task, worker: ReferenceWorker) -> None:
     log = scratch_dir() / "log"
     assert norm.path is not None
