@@ -351,9 +351,10 @@ class Campaign:
         if ground.space is not None and self.config.with_generator:
             textbook = ground.first_kernels()
             won = [proposed(trace, ground.space) for trace in traces]
-        seeds = [Proposal(seed, operator=seed.operator, emitter=seed.operator) for seed in own + textbook]
-        plain = len(own) + 1
-        return [*seeds[:plain], *won, *seeds[plain:]]
+        imported = [Proposal(seed, operator=seed.operator, emitter=seed.operator) for seed in own]
+        # No emitter's merit: the first kernels of a map gain more than any that are proposed later.
+        printed = [Proposal(kernel, operator=kernel.operator, emitter="textbook") for kernel in textbook]
+        return [*imported, *printed[:1], *won, *printed[1:]]
 
 
 def _recorded_campaign(url: str, row: CampaignRow) -> CampaignRow:

@@ -21,7 +21,7 @@ from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import BREADTH, CLOSE, WINNERS, Journey
 from evoforge.campaign._setup import NEAR_BOUND
 from evoforge.campaign._state import State
-from evoforge.core import AddStatus, Call, Candidate, Cell, Evaluation, Kind, MetaPrompt, point
+from evoforge.core import AddStatus, Call, Candidate, Cell, Elite, Evaluation, Kind, MetaPrompt, point
 from evoforge.emitters import (
     Arm,
     Assignment,
@@ -48,9 +48,10 @@ _NEAR_BOUND = "near the bound"
 EXHAUSTED = (_NO_MONEY, _NO_MODEL, _NO_NEWS, _NO_GENERATOR, _NO_SPACE, _NEAR_BOUND)
 """Why a search stops of its own: there is nothing left to propose, or to gain."""
 
-_HOPELESS = -2.0  # log2: what is expected below is not proposed; such a guess errs by about 1.5
+_HOPELESS = -2.0  # log2: what is expected below is not proposed
+_ERRS = 1.5  # log2: by which such a guess errs; where all is slow, what is expected so near the best is proposed
 _UNRANKED = 0.1  # share of the proposals that are taken as they come all the same
-_STAGNANT = 64  # tickets without a new elite, after which as many start from nothing
+_STAGNANT = 64  # tickets without news of the archive, after which as many start from nothing
 _ATTEMPTS = 64  # asks of a round that may find nothing before the space counts as exhausted
 _FRUITLESS = 64  # questions to models in a row that led to nothing to judge, after which they are asked no more
 
@@ -77,6 +78,7 @@ class Loop:
     headroom: float | None = None
     next_ticket: int = 0
     _fruitless: int = 0
+    _alone: bool = False  # the generator goes on without the models
     _noticed: set[str] = field(default_factory=set)
     _implied_of: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -108,13 +110,13 @@ class Loop:
             answered = self.desk.collect() if self.desk else []
             batch = self._ask()
             idle = not batch and not deeper and not answered and not (self.desk and self.desk.waiting)
-            if idle and not (self.desk and self.desk.wake()) and not self._tuned():
+            if idle and not (self.desk and not self._alone and self.desk.wake()) and not self._tuned():
                 return self._nothing_left()
             self._round(batch)
             kernels = self._answers(answered)
             self._round(kernels)
             self._fruitless = 0 if batch or deeper or kernels else self._fruitless + self._in_vain(answered)
-            if self._fruitless >= _FRUITLESS and not self._tuned():
+            if self._fruitless >= _FRUITLESS and not self._goes_on_alone() and not self._tuned():
                 return _NO_NEWS
             self.journey.doubt()
             self._evolve()
@@ -124,6 +126,13 @@ class Loop:
         """How many answers cost without a kernel; where time limits the search, a server may be gone for a while."""
         patient = self.journey.clock.budget_s is not None
         return sum(bool(one.reason or one.proposal) and not (patient and one.silent) for one in answered)
+
+    def _goes_on_alone(self) -> bool:
+        """Whether there is a generator; if so it asks no models from now on."""
+        self._alone = self.space is not None and bool(self.emitters)
+        if self._alone:
+            self._tell_once("models are asked no more", f"{_FRUITLESS} answers in a row led to nothing new")
+        return self._alone
 
     def _tuned(self) -> bool:
         """Tunes what stands near the best, now that no more kernels come; whether there was anything.
@@ -145,8 +154,8 @@ class Loop:
         return not empty or self._idle() >= _STAGNANT
 
     def _idle(self) -> int:
-        """Tickets since the one of the newest elite."""
-        return self.next_ticket - max((elite.ticket for elite in self.state.archive), default=self.next_ticket)
+        """Tickets since the archive changed, by whatever was measured then: tuning an old kernel is news, too."""
+        return self.next_ticket - self.state.changed if len(self.state.archive) else 0
 
     def _nothing_left(self) -> str:
         if self.desk and self.desk.spent:
@@ -164,14 +173,13 @@ class Loop:
         """Up to `workers` proposals and questions to models, all from the same snapshot."""
         batch: list[tuple[int, Proposal]] = []
         asked = 0
-        view = self._view()
+        view = self._view(self._grounds())
         tried = set(view.tried)
         attempts = dict(view.attempts)
         ranker = self.journey.ranker()
-        effects = Effects.fit(
-            [(self._levels_of(candidate), row.objective or 0.0) for candidate, row in self.state.measured()],
-            self.space.handicaps() if self.space is not None else (),
-        )
+        known = [(self._levels_of(candidate), row.objective or 0.0) for candidate, row in self.state.measured()]
+        effects = Effects.fit(known, self.space.handicaps() if self.space is not None else ())
+        least = min(_HOPELESS, max((objective for _, objective in known), default=0.0) - _ERRS)
         settings = self.state.winners(WINNERS)
         barren: set[str] = set()  # emitters that found nothing new in this round
         for _ in range(_ATTEMPTS):
@@ -181,7 +189,7 @@ class Loop:
             rng = np.random.default_rng([self.seed, ticket])
             now = replace(view, tried=tried, attempts=attempts, asked=self.desk.out if self.desk else frozenset())
             if rng.random() >= _UNRANKED:
-                now = replace(now, hopeless=lambda genome: effects.expected(self._implied(genome)) < _HOPELESS)
+                now = replace(now, hopeless=lambda genome: effects.expected(self._implied(genome)) < least)
                 if ranker is not None:
                     now = replace(now, scores=ranker.scores, settings=settings)
             if batch and self.journey.clock.progress(self.state.spent) >= BREADTH:
@@ -270,11 +278,14 @@ class Loop:
 
         There most decisions were tried beside most others: kernels may come again, at other values.
         """
-        best = max((elite.objective for elite, _ in view.elites.values()), default=None)
-        if best is None:
+        if not view.elites:
             return view
-        near = {cell: pair for cell, pair in view.elites.items() if pair[0].objective > best - CLOSE / 2}
-        return replace(view, elites=near, reachable=frozenset(), again=True)
+        whole = {cell: elite.objective for cell, (elite, _) in view.elites.items()}
+        # The generator cannot build on a kernel without a genome, however far that leads: its own best count, too.
+        own = {cell: whole[cell] for cell, (_, kernel) in view.elites.items() if kernel.genome is not None}
+        near = {cell for some in (whole, own) for cell in some if some[cell] > max(some.values()) - CLOSE / 2}
+        elites = {cell: pair for cell, pair in view.elites.items() if cell in near}
+        return replace(view, elites=elites, reachable=frozenset(), again=True)
 
     def _arms(self, view: SearchView, barren: AbstractSet[str], *, first: bool) -> list[Arm]:
         """What may be pulled. While the map is drawn, all but the first of a round aim at empty cells.
@@ -282,7 +293,7 @@ class Loop:
         Who was `barren` is not asked again while others are left.
         """
         emitters = self.emitters if self.space is not None else ()
-        models = (self.desk.models if emitters else self.desk.alive) if self.desk else ()
+        models = (self.desk.models if emitters else self.desk.alive) if self.desk and not self._alone else ()
         arms = arms_of([*emitters, *self.writers], self.pool.active(), view, models)
         arms = [arm for arm in arms if arm.emitter not in barren] or arms
         empty = view.reachable - view.elites.keys()
@@ -325,7 +336,7 @@ class Loop:
             UsageError: the emitter cannot ask for anything now; names those that can.
         """
         rng = np.random.default_rng([self.seed, ticket])
-        view = self._view()
+        view = self._view(self.state.archive.elites())
         arms = arms_of(self.writers, self.pool.active(), view, (model,))
         ready = sorted({arm.emitter for arm in arms})
         arms = [arm for arm in arms if emitter in (None, arm.emitter)]
@@ -375,14 +386,17 @@ class Loop:
             self.journey.store.add_meta_prompt(self.journey.campaign, prompt)
             self.journey.narrator.tell("meta_prompt", ref=prompt.ref, parents=prompt.parents)
 
-    def _view(self) -> SearchView:
-        """What emitters see. Where the archive stagnates they see, in turns with it, only what was proposed since.
+    def _grounds(self) -> Sequence[Elite]:
+        """What a round builds on. Where the archive stagnates, in turns with it, only what was proposed since.
 
         A lineage that starts from nothing need not beat the elites at once: it has `_STAGNANT` tickets to grow in.
         """
         idle = self._idle()
         restarted = idle // _STAGNANT % 2 == 1
-        elites = self.state.lineage(self.next_ticket - idle % _STAGNANT) if restarted else self.state.archive.elites()
+        return self.state.lineage(self.next_ticket - idle % _STAGNANT) if restarted else self.state.archive.elites()
+
+    def _view(self, elites: Sequence[Elite]) -> SearchView:
+        """What emitters see, with `elites` to build on."""
         return SearchView(
             space=cast("Space", self.space),  # without one no generator is asked
             elites={elite.cell: (elite, self.state.candidates[elite.candidate]) for elite in elites},

@@ -20,7 +20,8 @@ class State:
 
     `trials` and `confirmations` are keyed by point; a point that failed later than in its trial is `refuted`, and its
     trial is believed no more. `attempts` counts the proposals that aimed at a
-    cell. What is asked every round takes no longer when a search has run for weeks.
+    cell; `changed` is the highest ticket proposed by the time the archive last got another elite. What is asked every
+    round takes no longer when a search has run for weeks.
     """
 
     def __init__(self, reachable: frozenset[Cell] | None) -> None:
@@ -35,6 +36,9 @@ class State:
         self._race: list[Evaluation] = []  # the last one
         self._by_cell: dict[Cell, dict[Point, Elite]] = defaultdict(dict)  # claims
         self.attempts: Counter[Cell] = Counter()
+        self.changed = 0
+        self._newest = 0
+        self._twins: set[Point] = set()  # points that compiled to another kernel's code
         self._children: dict[str, list[str]] = defaultdict(list)
         self._latest: dict[str, Evaluation] = {}
         self._points: dict[str, list[Point]] = defaultdict(list)  # of its trials
@@ -47,6 +51,7 @@ class State:
 
     def propose(self, ticket: int, proposal: Proposal) -> None:
         candidate = proposal.candidate
+        self._newest = max(self._newest, ticket)
         self.gate.add(candidate)
         if candidate.id not in self.candidates:
             for parent in dict.fromkeys(candidate.parents):
@@ -67,7 +72,9 @@ class State:
             self.correct += evaluation.status is Status.CORRECT
             if evaluation.status is Status.HARNESS_ERROR:
                 self._latest[evaluation.candidate] = evaluation
-            elif evaluation.status is not Status.DUPLICATE:
+            elif evaluation.status is Status.DUPLICATE:
+                self._twins.add(at)
+            else:
                 if at not in self.trials:
                     self.trials[at] = evaluation
                     self._points[evaluation.candidate].append(at)
@@ -137,6 +144,8 @@ class State:
                 changes[elite.cell] = (AddStatus.NEW, elite)
             elif (old.candidate, dict(old.params)) != (elite.candidate, dict(elite.params)):
                 changes[elite.cell] = (AddStatus.IMPROVED, elite)
+        if changes:
+            self.changed = self._newest
         return changes
 
     def candidate(self, candidate: str) -> Candidate | None:
@@ -146,6 +155,11 @@ class State:
     def trial(self, candidate: str, params: Params) -> Evaluation | None:
         """The trial of `candidate` at these values."""
         return self.trials.get(point(candidate, params))
+
+    def known(self, candidate: str, params: Params) -> bool:
+        """Whether `candidate` had a trial at these values, or compiled to what another one had."""
+        at = point(candidate, params)
+        return at in self.trials or at in self._twins
 
     def last_trial(self, candidate: str) -> Evaluation | None:
         """The latest trial of `candidate`, however it ended, or what refuted one."""

@@ -166,6 +166,9 @@ class Memory(Protocol):
     def trial(self, candidate: str, params: Params) -> Evaluation | None:
         """Its trial at these values."""
 
+    def known(self, candidate: str, params: Params) -> bool:
+        """Whether it needs no trial at these values: it had one, or compiled to what another candidate had."""
+
     def best_trial(self, candidate: str) -> Evaluation | None:
         """Its correct trial with the highest objective."""
 
@@ -299,7 +302,7 @@ def first_new(
         if draft.params is None:
             options += [space.inherit(values) for values in view.settings] + _settings_near(space, options[0], rng)
         if twin is not None and view.memory is not None:
-            options = [values for values in options if view.memory.trial(twin, values) is None]
+            options = [values for values in options if not view.memory.known(twin, values)]
             if not options:
                 continue
         scores = view.scores([{**(candidate.genome or {}), **values} for values in options])

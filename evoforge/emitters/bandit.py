@@ -49,8 +49,9 @@ class _Pull:
     emitter: str
     meta_prompt: str
     model: str | None
-    score: float = 0.0
-    cost: float = 0.0
+    score: float = 0.0  # the gain; below 0 where no right kernel came of it
+    cost_s: float = 0.0
+    cost_usd: float = 0.0
 
     @property
     def group(self) -> tuple[str, str | None]:
@@ -106,7 +107,8 @@ class Bandit:
         lineage: maps a meta-prompt's ref to its ancestors' refs, nearest first.
         window: outcomes among which a gain is ranked.
         discount: weight of an outcome relative to the next one.
-        usd_per_s: what a second of the machine is worth; an arm's cost is seconds × this + dollars.
+        usd_per_s: what a second of the machine is worth; an arm's cost is seconds × this + dollars. A pull without a
+            right kernel takes a place in its round, too: it counts at least the seconds of a mean right one.
     """
 
     def __init__(
@@ -153,7 +155,8 @@ class Bandit:
             meta_prompt=proposal.meta_prompt or "",
             model=proposal.candidate.model,
             score=outcome.gain if outcome.valid else -1.0,
-            cost=outcome.cost_s * self._usd_per_s + outcome.cost_usd,
+            cost_s=outcome.cost_s,
+            cost_usd=outcome.cost_usd,
         )
         newest = max(self._done)
         if len(self._done) > 2 * _HORIZON:
@@ -163,7 +166,7 @@ class Bandit:
     def waste(self, ticket: int, arm: Arm, cost_usd: float) -> None:
         """The ticket's call was paid and gave no candidate: at the bottom of the ranks, at its cost."""
         self._pending.pop(ticket, None)
-        self._done[ticket] = _Pull(arm.emitter, arm.meta_prompt, arm.model, score=-1.0, cost=cost_usd)
+        self._done[ticket] = _Pull(arm.emitter, arm.meta_prompt, arm.model, score=-1.0, cost_usd=cost_usd)
 
     def forget(self, ticket: int) -> None:
         """The ticket will never be told: nothing was proposed, or its work was lost."""
@@ -215,19 +218,27 @@ class Bandit:
     def _costs(self, pulls: Sequence[_Pull]) -> npt.NDArray[np.float64]:
         """Expected cost per pull, in dollars and never 0; 1 for all before anything was paid."""
         done = self._history()
-        paid = [pull for pull in done if pull.cost > 0]
+        right = [pull.cost_s for pull in done if pull.score >= 0]
+        least_s = sum(right) / len(right) if right else 0.0
+        spent = [(pull.group, self._cost(pull, least_s)) for pull in done]
+        paid = [cost for _, cost in spent if cost > 0]
         if not paid:
             return np.ones(len(pulls))
-        overall = sum(pull.cost for pull in paid) / len(paid)
+        overall = sum(paid) / len(paid)
         sums: dict[tuple[str, str | None], tuple[int, float]] = {}
-        for pull in done:
-            count, total = sums.get(pull.group, (0, 0.0))
-            sums[pull.group] = (count + 1, total + pull.cost)
+        for group, cost in spent:
+            count, total = sums.get(group, (0, 0.0))
+            sums[group] = (count + 1, total + cost)
         costs = []
         for pull in pulls:
             count, total = sums.get(pull.group, (0, 0.0))
             costs.append((total + _COST_PULLS * overall) / (count + _COST_PULLS))
         return np.array(costs)
+
+    def _cost(self, pull: _Pull, least_s: float) -> float:
+        """In dollars. Failures are quick, and would pay best of all if they cost their own seconds only."""
+        seconds = pull.cost_s if pull.score >= 0 else max(pull.cost_s, least_s)
+        return seconds * self._usd_per_s + pull.cost_usd
 
     def _weights(self, arms: Sequence[Arm]) -> npt.NDArray[np.float64]:
         """The strategy's weights as a prior: full at first, giving way to what was seen."""

@@ -30,7 +30,8 @@ _C_START = re.compile(r"\s*(?://|/\*|#\s*include|#\s*define|#\s*pragma|extern\b|
 _PY_START = re.compile(r"\s*(?:#(?!#|\s*\w+\s*$)|import\b|from\s+\w|\"\"\"|@triton)")
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _NO_FILES = ("diff", "patch")
-_THOUGHT = re.compile(r"</think(?:ing)?>[ \t]*$")
+_THOUGHT = re.compile(r"</think(?:ing)?>")
+_THOUGHT_IN_CODE = re.compile(r"^[ \t]*</think(?:ing)?>|</think(?:ing)?>[ \t]*$")
 
 
 @dataclass(frozen=True)
@@ -96,10 +97,20 @@ def parse_reply(text: str, *, language: str, parent: str | None = None) -> Answe
 
 
 def without_thoughts(lines: Sequence[str]) -> list[str]:
-    """What follows the last line that ends in ``</think>``, if anything does: drafts before it are no answer."""
-    ends = [at for at, line in enumerate(lines) if _THOUGHT.search(line[-20:])]
-    after = lines[ends[-1] + 1 :] if ends else lines
-    return list(after if any(line.strip() for line in after) else lines)
+    """What follows the last ``</think>``, if anything does: drafts before it are no answer.
+
+    In a fence or an edit it may be part of a kernel, or end a thought that left them open: there only one that its line
+    begins or ends with counts.
+    """
+    prose = set(_blocks(lines)[1])
+    last, end, editing = -1, 0, False
+    for at, line in enumerate(lines):
+        if at in prose and is_marker(line):
+            editing = not editing
+        for found in (_THOUGHT if at in prose and not editing else _THOUGHT_IN_CODE).finditer(line):
+            last, end = at, found.end()
+    after = [lines[last][end:].lstrip(), *lines[last + 1 :]] if last >= 0 else []
+    return after if any(line.strip() for line in after) else list(lines)
 
 
 def _blocks(lines: Sequence[str]) -> tuple[list[_Block], list[int]]:

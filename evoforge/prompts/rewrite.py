@@ -31,8 +31,8 @@ MAX_CHANGE = 0.4
 """Share of the sections' characters that one rewrite may replace."""
 
 _WEIGHT = re.compile(
-    r"^[\s>*`-]{0,8}Weight[*`]{0,3}:[\s*`]{0,4}(operators|stress|priors)\.(\S{1,80})\s{0,4}->\s{0,4}"
-    r"([^\s*`]{1,20})[\s*`.]{0,4}$"
+    r"^[\s>*`-]{0,8}Weight[*`]{0,3}:[\s*`]{0,4}(operators|stress|priors)\.([^\s*`]{1,80})[\s*`]{0,6}(?:->|→)[\s*`]{0,6}"
+    r"([^\s*`(]{1,20})[\s*`.]{0,6}(?:\([^()]{0,80}\)[\s*`.]{0,6})?$"
 )
 _REFUSED = re.compile(r"```|~~~|https?:|www\.|<<<<<<<|>>>>>>>|\{\{|\{%", re.I)
 
@@ -151,6 +151,7 @@ def _outside(lines: Sequence[str]) -> list[str]:
 
 
 def _weighed(strategy: Strategy, lines: Sequence[str], known: Vocabulary) -> Strategy:
+    """`strategy` with the weights that some lines set; those of unknown keys are left out."""
     tables = {name: dict(getattr(strategy, name)) for name in ("operators", "stress", "priors")}
     set_already: set[tuple[str, str]] = set()
     for line in lines:
@@ -159,9 +160,9 @@ def _weighed(strategy: Strategy, lines: Sequence[str], known: Vocabulary) -> Str
             continue
         table, key = found[1], found[2]
         if not known.knows(table, key):
-            raise ReplyError(f"expected a known key of {table}, got {key[:60]!r}")
+            continue
         try:
-            weight = float(found[3])
+            weight = float(found[3].rstrip("."))
         except ValueError:
             weight = -1.0
         if not LEAST <= weight <= MOST:

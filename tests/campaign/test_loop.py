@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from evoforge.campaign import Campaign
 from evoforge.campaign._budget import Clock
 from evoforge.campaign._desk import Desk
 from evoforge.campaign._events import Event, Narrator, Observer
@@ -292,3 +295,125 @@ def test_what_is_too_long_to_be_asked_is_left_out_with_one_notice() -> None:
     assert wordy.asked and not client.requests and len(watcher.shown) == 40
     (notice,) = told.notices
     assert notice.startswith("invent was left out: ") and "raise meta_prompts.tokens" in notice
+
+
+class Prose(Empty):
+    """Asks models, who answer with prose."""
+
+    name = "invent"
+
+    def assign(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Assignment:
+        self.asked += 1
+        return Assignment(Brief(self.name, TaskBrief("x = 1\n", {}, "tight", "ieee", "cpp", "contract")), self.name)
+
+
+@pytest.mark.parametrize(("generator", "ends"), [(True, "evals"), (False, "nothing new from models")])
+def test_models_without_news_are_left_out_where_a_generator_goes_on(generator: bool, ends: str) -> None:
+    told, prose = Told(), Prose()
+    client = ScriptedClient(lambda request: "I would rather not.")
+
+    class Patient(Watcher):
+        """Has kernels once the models were left out."""
+
+        def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal:
+            return super().ask(view, meta_prompt, rng) if told.notices else cast(Proposal, None)
+
+    loop, _ = made(41, frozenset({CELL}), None, observer=told)
+    patient = Patient()
+    loop.emitters, loop.writers = [patient] if generator else [], [prose]
+    loop.desk = Desk(client, [ModelSpec("openai/free")], tokens=24000, send=Send(), at_once=1)
+    assert loop.run([Proposal(FIRST, operator="sample", emitter="sample")]) == ends
+    loop.desk.close()
+    assert 64 <= len(client.requests) <= 66
+    assert len(patient.shown) == (40 if generator else 0)
+    assert told.notices == (["models are asked no more: 64 answers in a row led to nothing new"] if generator else [])
+
+
+class Placed(Machine):
+    """Kernels with a genome say where they lie and how much faster they are than the baseline, as a log2."""
+
+    def _measured(self, candidate: Candidate, kind: Kind) -> Evaluation:
+        found = super()._measured(candidate, kind)
+        if candidate.genome is None:
+            return found
+        cell, _, log2 = candidate.genome["at"].partition(" ")
+        blocks = tuple(Block(process, 1.0, eager_ms=2.0 ** float(log2)) for process in range(5))
+        timings = (WorkloadTiming("default", "eager", blocks),)
+        return replace(found, timings=timings, cell=cast(Cell, tuple(map(int, cell))))
+
+
+def placed(cell: Cell, log2: float) -> Proposal:
+    at = f"{''.join(map(str, cell))} {log2}"
+    candidate = Candidate("cpp", f'const char* at = "{at}";', genome={"at": at})
+    return Proposal(candidate, operator="sample", emitter="sample")
+
+
+def test_a_leader_that_the_generator_cannot_build_on_does_not_hide_its_own_best() -> None:
+    near, far, behind = (0, 0, 0), (0, 0, 1), (0, 0, 2)
+    reachable = frozenset({CELL, near, far, behind})
+    loop, watcher = made(41, reachable, None, workers=4)
+    loop.journey.measurer = cast(Any, Placed())
+    seeds = [placed(near, 0.2), placed(far, 0.0), placed(behind, -0.5)]
+    assert loop.run([Proposal(FIRST, operator="import", emitter="import"), *seeds]) == "evals"
+    late = [set(shown) for shown, summit in zip(watcher.shown, watcher.near, strict=True) if summit]
+    assert late and all(shown == {CELL, near, far} for shown in late)
+
+
+def test_who_answers_from_outside_always_sees_the_archive() -> None:
+    loop, _ = made(80, frozenset({CELL}), None)
+    assert loop.run([Proposal(FIRST, operator="sample", emitter="sample")]) == "evals"
+    seen: list[list[str]] = []
+
+    class Looking(Prose):
+        def assign(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Assignment:
+            seen.append([elite.candidate for elite, _ in view.elites.values()])
+            return super().assign(view, meta_prompt, rng)
+
+    loop.writers = [Looking()]
+    loop.assign(loop.next_ticket, "somebody", None)
+    assert seen == [[FIRST.id]]
+
+
+def test_tuning_an_old_kernel_is_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ticket is the first; it is tuned when 50 others were proposed."""
+    loop, watcher = made(140, frozenset({CELL}), None)
+    tuned = [replace(Machine()._measured(FIRST, kind), params={"T": 2}) for kind in (Kind.TRIAL, Kind.CONFIRM)]
+    faster = tuple(Block(process, 1.0, eager_ms=3.0) for process in range(5))
+    tuned = [replace(row, timings=(WorkloadTiming("default", "eager", faster),)) for row in tuned]
+
+    def doubt() -> None:
+        if len(watcher.shown) == 50:
+            loop.recall(tuned)
+
+    monkeypatch.setattr(loop.journey, "doubt", doubt)
+    assert loop.run([Proposal(FIRST, operator="sample", emitter="sample")]) == "evals"
+    first = [set(shown.values()) == {FIRST.source} for shown in watcher.shown]
+    assert first[:113] == [True] * 113 and not any(first[113:])
+
+
+@pytest.mark.parametrize(("heights", "refused"), [((-2.7, -2.9), False), ((-2.7, -0.1), True)])
+def test_what_is_as_slow_as_all_that_is_known_is_proposed(heights: tuple[float, float], refused: bool) -> None:
+    """A quarter of the baseline is out of reach for some tasks at first."""
+
+    class Slow(Watcher):
+        def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal:
+            self.refused.append((view.hopeless({"at": "123 -2.7"}), False))
+            self.shown.append({})
+            made = placed(CELL, heights[len(self.shown) % 2])
+            return replace(made, candidate=replace(made.candidate, source=f"int y = {len(self.shown)};"))
+
+    loop, _ = made(40, frozenset({CELL}), None)
+    slow = Slow()
+    loop.emitters, loop.journey.measurer = [slow], cast(Any, Placed())
+    assert loop.run([]) == "evals"
+    assert any(one for one, _ in slow.refused) == refused
+
+
+def test_what_the_textbook_gained_is_no_emitters_merit() -> None:
+    config = {"name": "c", "task": "t.py"}
+    row: Any = SimpleNamespace(config=config, setup={"seeds": ["// mine"]})
+    plain = Candidate("cpp", "// plain", genome={"a": 1}, operator="sample")
+    ground: Any = SimpleNamespace(space=Space(), first_kernels=lambda: [plain])
+    campaign = Campaign(row, cast(Store, None), replay=None, replay_extend=False)
+    seeds = campaign._seeds(ground, ())
+    assert [(seed.emitter, seed.operator) for seed in seeds] == [("import", "import"), ("textbook", "sample")]

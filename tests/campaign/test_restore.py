@@ -252,3 +252,36 @@ def test_a_resumed_pool_has_the_same_credits_and_the_same_prompts_at_work(store:
     assert again.pool.credits() == loop.pool.credits()
     assert again.evolution.due(again.pool, None) == [], "none is bred twice"
     assert sum(credit.uses for credit in again.pool.credits().values()) == 23
+
+
+class Tunable(Machine):
+    """OLD is faster at T=2, and stays where it was."""
+
+    def _measured(self, candidate: Candidate, params: Mapping[str, int], kind: Kind) -> Evaluation:
+        found = super()._measured(candidate, {"T": 1}, kind)
+        blocks = tuple(Block(process, 1.0, eager_ms=2.0 * params["T"]) for process in range(5))
+        return replace(found, params=params, timings=(WorkloadTiming("default", "eager", blocks),))
+
+
+def test_a_resumed_search_was_without_news_for_as_long(store: Store) -> None:
+    """An old kernel is tuned after a younger one came, and that is news."""
+    loop = search(store)
+    loop.journey.measurer = Tunable()
+    loop.journey.trials = 1
+    for ticket, candidate in ((3, OLD), (50, YOUNG)):
+        loop._learn(loop.journey.travel(ticket, Proposal(candidate, "sample", "sample", params_hint={"T": 1})))
+    loop.journey.breadth = 0.0
+    assert loop.journey.deepen() and loop.state.archive.get(HERE) is not None
+    loop._learn(loop.journey.travel(60, Proposal(at(0), "sample", "sample", params_hint={"T": 1})))
+    assert {elite.ticket for elite in loop.state.archive if elite.params == {"T": 2}} == {3}, "else this shows nothing"
+    again = search(store)
+    restore(again, store, "c")
+    assert again.state.changed == loop.state.changed == 50
+
+
+def test_a_resumed_search_knows_which_points_were_twins(store: Store) -> None:
+    twin = Evaluation(OLD.id, {"T": 2}, TASK.id, TARGET.id, Status.DUPLICATE)
+    store.record_outcome("c", 0, OLD, [twin], emitter="sample")
+    loop = search(store)
+    restore(loop, store, "c")
+    assert loop.state.known(OLD.id, {"T": 2}) and not loop.state.known(OLD.id, {"T": 1})

@@ -184,3 +184,28 @@ def test_a_kernel_that_came_again_is_credited_with_its_own_trials() -> None:
     state.note(wrong)
     outcome = state.outcome(proposal, 8, [wrong], 0.0, {})
     assert (outcome.evaluation, outcome.cell, outcome.valid) == (None, None, False)
+
+
+def test_a_point_that_compiled_to_another_kernels_code_is_known_though_it_has_no_trial() -> None:
+    state = State(None)
+    candidate = Candidate("cpp", "// one")
+    state.propose(0, Proposal(candidate, operator="mutate", emitter="mutate"))
+    assert not state.known(candidate.id, {"TILE": 8})
+    state.note(Evaluation(candidate.id, {"TILE": 8}, "task", "target", Status.DUPLICATE))
+    state.note(_measured(candidate, 0.5, Kind.TRIAL, {"TILE": 16}))
+    state.note(Evaluation(candidate.id, {"TILE": 32}, "task", "target", Status.HARNESS_ERROR))
+    assert [state.known(candidate.id, {"TILE": tile}) for tile in (8, 16, 32)] == [True, True, False]
+    assert state.trial(candidate.id, {"TILE": 8}) is None
+
+
+def test_the_archive_changed_when_it_was_measured_and_not_when_its_elite_was_proposed() -> None:
+    state = State(None)
+    one, two = (Candidate("cpp", text) for text in ("// one", "// two"))
+    changed = []
+    for ticket, candidate, tile, height in ((3, one, 8, 0.5), (40, two, 8, 0.1), (40, one, 16, 0.9), (50, two, 2, 0.2)):
+        state.propose(ticket, Proposal(candidate, operator="sample", emitter="sample"))
+        for kind in (Kind.TRIAL, Kind.CONFIRM):
+            state.note(_measured(candidate, height, kind, {"TILE": tile}))
+            state.settle()
+        changed.append(state.changed)
+    assert changed == [3, 3, 40, 40]

@@ -198,3 +198,37 @@ def test_a_useless_reply_counts_against_its_arm_and_is_paid() -> None:
     after = bandit.expected([good, bad])
     assert after[1][0] <= before[1][0]
     assert after[1][0] <= after[0][0]
+
+
+@pytest.mark.parametrize(("status", "cost_s"), [(None, 0.0), (Status.DUPLICATE, 0.0), (Status.BUILD_ERROR, 0.5)])
+def test_failures_that_cost_next_to_nothing_do_not_win_the_budget(
+    outcome_of: Any, status: Status | None, cost_s: float
+) -> None:
+    """Beside a generator whose kernels take 4 s each, and of which three in ten gain."""
+    useless, good = Arm("improve", "a@1", "free"), Arm("mutate", "a@1")
+    bandit, rng, shares = Bandit(), np.random.default_rng(1), Counter[Arm]()
+    for ticket in range(600):
+        arm = bandit.choose([useless, good], ticket, rng)
+        shares[arm] += 1
+        if arm == good:
+            gain = float(rng.exponential()) if rng.random() < 0.3 else 0.0
+            bandit.tell(outcome_of(ticket, emitter="mutate", meta_prompt="a@1", gain=gain, cost_s=4.0))
+        elif status is None:
+            bandit.waste(ticket, arm, 0.0)
+        else:
+            bandit.tell(
+                outcome_of(ticket, emitter="improve", meta_prompt="a@1", model="free", status=status, cost_s=cost_s)
+            )
+    assert 0 < shares[useless] < 0.2 * 600
+
+
+def test_a_failure_costs_at_least_the_seconds_of_a_right_kernel_and_its_own_dollars(outcome_of: Any) -> None:
+    """Two models of equal ranks: the dear one's failures still count more than those of the free one."""
+    dear, free = Arm("improve", "a@1", "dear"), Arm("improve", "a@1", "free")
+    bandit = Bandit(usd_per_s=1e-4)
+    for ticket in range(60):
+        if ticket % 3 == 0:
+            bandit.tell(outcome_of(ticket, meta_prompt="a@1", cost_s=4.0))
+        else:
+            bandit.waste(ticket, (dear, free)[ticket % 3 - 1], (0.01, 0.0)[ticket % 3 - 1])
+    assert picks(bandit, [dear, free])[free] > 280

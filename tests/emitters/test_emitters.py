@@ -249,8 +249,8 @@ class Remembered:
     def candidate(self, candidate: str) -> Candidate | None:
         return self.candidates.get(candidate)
 
-    def trial(self, candidate: str, params: Mapping[str, int]) -> object | None:
-        return object() if dict(params) in self.trials else None
+    def known(self, candidate: str, params: Mapping[str, int]) -> bool:
+        return dict(params) in self.trials
 
 
 def _again(view_of: Any, prompt: MetaPrompt, trials: list[dict[str, int]]) -> SearchView:

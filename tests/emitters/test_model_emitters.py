@@ -40,6 +40,9 @@ class Past:
     def trial(self, candidate: str, params: Mapping[str, int]) -> Evaluation | None:
         return self.best_trial(candidate)
 
+    def known(self, candidate: str, params: Mapping[str, int]) -> bool:
+        return candidate in self.rows
+
     def best_trial(self, candidate: str) -> Evaluation | None:
         row = self.last_trial(candidate)
         return row if row is not None and row.status is Status.CORRECT else None

@@ -212,6 +212,58 @@ def test_every_workload_has_the_reference_of_its_own_constants(tmp_path: Path, c
     assert done.returncode == 0, done.stderr
 
 
+def test_what_was_right_once_is_looked_at_again(package: Path) -> None:
+    """After a call that went well less is asked; everything that may send the next one elsewhere is."""
+    done = use(
+        package,
+        """
+        import fastnorm, torch
+        from torch.nn.utils import parametrize
+        x, r = torch.randn(24, 40), torch.randn(24, 40)
+        def went(k, *args):
+            called = []
+            hook = k.reference.register_forward_hook(lambda *_: called.append(1))
+            got, wanted = k(*args), k.reference(*args)
+            hook.remove()
+            torch.testing.assert_close(got, wanted)
+            return "kernel" if len(called) == 1 else "reference"
+        def fresh():
+            k = fastnorm.load()
+            with torch.no_grad():
+                k(x, r), k(x, r)
+                assert went(k, x, r) == "kernel"
+            return k
+        with torch.no_grad():
+            k = fresh(); k.reference.weight = torch.nn.Parameter(torch.rand(40)); assert went(k, x, r) == "kernel"
+            k = fresh(); k.reference.weight.data = torch.rand(40); assert went(k, x, r) == "kernel"
+            k = fresh(); k.reference.weight.mul_(2); assert went(k, x, r) == "kernel"
+            k = fresh(); k.reference.double(); assert went(k, x.double(), r.double()) == "reference"
+            k = fresh(); k.reference.train(); assert went(k, x, r) == "reference"
+            k = fresh(); k.reference.register_buffer("more", torch.ones(2)); assert went(k, x, r) == "reference"
+            k = fresh(); k.reference.part = torch.nn.Linear(2, 2); assert went(k, x, r) == "reference"
+            class Twice(torch.nn.Module):
+                def forward(self, w): return 2 * w
+            k = fresh(); parametrize.register_parametrization(k.reference, "weight", Twice())
+            assert went(k, x, r) == "reference"
+            k = fresh()
+            assert went(k, x[:, :20].repeat(1, 2), r) == "kernel"
+            odd = torch.empty(961)[1:].view(24, 40).copy_(x)
+            assert went(k, x.t().contiguous().t(), r) == went(k, odd, r) == "reference"
+            k(x[:8], r[:8])  # of another workload, whose kernel is tried first
+            assert went(k, torch.nn.Parameter(x), r) == went(k, x[:8], r[:8]) == "kernel"
+            small = torch.randn(3, 8, 40)
+            mapped = torch.vmap(lambda one: k(one, r[:8])["sum"])(small)
+            torch.testing.assert_close(mapped, small + r[:8])
+        k = fresh()
+        assert went(k, x, r) == "reference", "a gradient may be asked for"
+        k = fresh()
+        with torch.no_grad(), torch.autocast("cpu"):
+            assert went(k, x, r) == "reference"
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_weights_of_other_sizes_need_a_workload(tmp_path: Path) -> None:
     task = TASK.replace("return [COLUMNS, EPS]", "return [ROWS, EPS]")
     done = use(

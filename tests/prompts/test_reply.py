@@ -115,6 +115,35 @@ def test_what_was_thought_before_is_no_answer(tag: str) -> None:
     assert parse_reply(f"{fenced(KERNEL)}{tag}\n\n", language="cpp").source == KERNEL, "nothing follows"
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "</think>",
+        "So be it.</think> ",
+        "</think> or not</thinking>",
+        "<<<<<<< SEARCH\n</think>",
+        "~~~cpp\nint x;\n </think>",
+    ],
+)
+def test_a_thought_ends_wherever_in_its_line_it_ends(end: str) -> None:
+    """Draft and answer change the same line: one after the other they would fit nowhere."""
+    reply = f"Hypothesis: a draft\n{EDIT}{end}Hypothesis: the answer\n{EDIT}"
+    answer = parse_reply(reply, language="cpp", parent=KERNEL)
+    assert (answer.source, answer.kind, answer.hypothesis) == (OTHER, "edits", "the answer")
+    assert parse_reply(f"{EDIT}{end}{fenced(KERNEL)}", language="cpp", parent=KERNEL).source == KERNEL
+
+
+@pytest.mark.parametrize(
+    "line", ['    const char* end = "</think>";', "    // a </think> in words", "    /* </think> */"]
+)
+def test_a_kernel_may_hold_the_end_of_a_thought(line: str) -> None:
+    kernel = KERNEL.replace("    return 0;", f"{line}\n    return 0;")
+    assert parse_reply(f"I think.\n</think> Now:\n{fenced(kernel)}", language="cpp").source == kernel
+    edit = EDIT.replace("    return 1;", f"{line}\n    return 1;")
+    answer = parse_reply(edit, language="cpp", parent=KERNEL)
+    assert answer.source == KERNEL.replace("    return 0;", f"{line}\n    return 1;")
+
+
 def test_a_whole_kernel_after_a_stray_mark_counts() -> None:
     reply = "I begin with\n<<<<<<< SEARCH\nbut no: the whole file.\n" + fenced(OTHER)
     assert parse_reply(reply, language="cpp", parent=KERNEL).source == OTHER
@@ -221,6 +250,8 @@ def test_any_kernel_in_a_longer_fence_comes_back(text: str, extra: int) -> None:
         '"""',
         "/*",
         "(",
+        "</think>",
+        "</think> ",
         "'''\\",
     ],
 )

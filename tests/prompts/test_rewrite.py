@@ -79,6 +79,29 @@ def test_edits_and_weights_make_a_child() -> None:
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "Weight: `operators.aim` -> 2.5",
+        "Weight: **operators.aim** -> **2.5**",
+        "- **Weight:** `operators.aim -> 2.5`",
+        "Weight: operators.aim → 2.5",
+        "Weight: operators.aim→2.5.",
+        "Weight: operators.aim -> 2.5 (was 1)",
+        "Weight: `operators.aim` -> `2.5` (was `1`).",
+    ],
+)
+def test_a_weight_is_read_however_it_is_set_off(line: str) -> None:
+    assert apply_rewrite(SEED, line, 2).strategy.operators["aim"] == 2.5
+
+
+def test_an_unknown_weight_is_left_out_and_the_rest_stays() -> None:
+    reply = f"{GOOD}\nWeight: priors.made=up -> 2\nWeight: operators.aim -> 2.5\n"
+    child = apply_rewrite(SEED, reply, 2)
+    assert "- Simple is not scalar.\n" in child.sections["Pitfalls"] and child.strategy.operators["aim"] == 2.5
+    assert child.strategy.priors == SEED.strategy.priors
+
+
+@pytest.mark.parametrize(
     ("reply", "words"),
     [
         ("Nothing to change.", "changes nothing"),
@@ -99,8 +122,8 @@ def test_edits_and_weights_make_a_child() -> None:
         ),
         ("Weight: operators.aim -> 11", "between 0.1 and 10"),
         ("Weight: operators.aim -> nan", "between 0.1 and 10"),
-        ("Weight: operators.explain -> 1", "known key of operators"),
-        ("Weight: priors.made=up -> 1", "known key of priors"),
+        ("Weight: operators.explain -> 1", "changes nothing"),
+        ("Weight: priors.made=up -> 1", "changes nothing"),
         (
             "\n".join(f"Weight: operators.{name} -> 2" for name in ("sample", "mutate", "cross", "aim", "invent")),
             "at most 4",
