@@ -91,6 +91,13 @@ def test_the_system_message_is_the_same_for_every_request(make: SimpleNamespace)
     assert render(make.brief(), make.meta_prompt(Philosophy="Other."), identity=make.WHO).system not in systems
 
 
+def test_briefings_share_all_that_comes_before_them(make: SimpleNamespace) -> None:
+    """Providers cache prompts by what they begin with."""
+    one, other = (render(make.brief(), make.meta_prompt(Philosophy=text), identity=make.WHO).system for text in "ab")
+    before = one.partition("# How to think about this")[0]
+    assert other.startswith(before) and {"# Source contract", "# Task", "# Hardware"} <= set(before.splitlines())
+
+
 def test_what_may_not_leave_does_not(make: SimpleNamespace) -> None:
     parent = make.kernel(
         status=Status.BUILD_ERROR, reason="line 3: SECRET_KERNEL", source=make.KERNEL + "// SECRET_KERNEL\n",
@@ -165,6 +172,7 @@ def test_text_in_a_kernel_cannot_leave_its_fence(make: SimpleNamespace) -> None:
 def test_a_fence_that_a_briefing_leaves_open_is_closed(make: SimpleNamespace) -> None:
     system = render(make.brief(), make.meta_prompt(Analysis="Look:\n\n````c\nint x;\n```"), identity=make.WHO).system
     assert "# Task" in outline(system) and "# Hardware" in outline(system)
+    assert outline(f"{system}\n\n# After\n")[-1] == "# After"
 
 
 def outline(text: str) -> list[str]:
