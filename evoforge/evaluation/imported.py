@@ -17,7 +17,9 @@ from evoforge.evaluation.dtypes import DTYPE_NAMES, short_dtype
 
 __all__ = ["Imported", "file_digest", "imported_files", "imported_text", "read_imported"]
 
-_INPUT = re.compile(r"^(?:(?P<name>[A-Za-z_]\w*)=)?(?P<dtype>[A-Za-z]\w*(?:\.\w+)?)\[(?P<dims>[\d,\s]*)\]$")
+_INPUT = re.compile(
+    r"^(?:(?P<name>[A-Za-z_]\w*)=)?(?P<dtype>[A-Za-z]\w*(?:\.\w+)?)\[(?P<dims>[\d,\s]*)\](?:<(?P<below>\d{1,18}))?$"
+)
 
 
 @dataclass(frozen=True)
@@ -34,20 +36,22 @@ class _Input:
     name: str | None
     dtype: str
     shape: tuple[int, ...]
+    below: int = 2
 
     @property
     def expression(self) -> str:
-        """Floating values are standard normal; integers and bools are 0 or 1, which index anything."""
+        """Floating values are standard normal; integers and bools are 0 or 1, which index anything, or as was asked."""
         if self.dtype in ("float32", "float64", "float16", "bfloat16"):
             return f"torch.randn({self.shape!r}).to(torch.{self.dtype})"
-        return f"torch.randint(0, 2, {self.shape!r}).to(torch.{self.dtype})"
+        return f"torch.randint(0, {self.below}, {self.shape!r}).to(torch.{self.dtype})"
 
 
 def read_imported(spec: str, inputs: Sequence[str]) -> Imported:
     """The task module for ``pkg.mod:Class``, looked up from the working directory and ``sys.path``.
 
     Args:
-        inputs: one ``[NAME=]DTYPE[SIZES]`` per argument of forward, by name or by position.
+        inputs: one ``[NAME=]DTYPE[SIZES]`` per argument of forward, by name or by position; behind it ``<N`` says that
+            integers are drawn below N.
 
     Raises:
         TaskError: no such module or class, or arguments of forward without an input.
@@ -138,7 +142,13 @@ def _parse_input(text: str) -> _Input:
     dims = [part.strip() for part in match["dims"].split(",")]
     if dims != [""] and "" in dims:
         raise UsageError(f"expected sizes between commas like [8,1024], got {text!r}")
-    return _Input(match["name"], long, () if dims == [""] else tuple(int(part) for part in dims))
+    most = {"int8": 128, "uint8": 256, "int16": 1 << 15, "int32": 1 << 31, "int64": 10**18}.get(long, 0)
+    below = int(match["below"] or 2)
+    if match["below"] and not 0 < below <= most:
+        raise UsageError(
+            f"expected a bound for integers of the dtype behind the sizes, as in i64[8]<1000, got {text!r}"
+        )
+    return _Input(match["name"], long, () if dims == [""] else tuple(int(part) for part in dims), below)
 
 
 def _parameters(tree: ast.Module, attribute: str, path: Path, spec: str) -> tuple[list[str], int] | None:

@@ -211,6 +211,11 @@ def test_inputs_may_go_by_position_and_functions_count(package: Path) -> None:
     assert "torch.randn(()).to(torch.bfloat16)" in load_task("mypkg.layers:double", inputs=["bf16[]"]).source
 
 
+def test_integers_are_drawn_below_a_bound(package: Path) -> None:
+    source = load_task("mypkg.layers:double", inputs=["i64[8, 4]<50257"]).source
+    assert "torch.randint(0, 50257, (8, 4)).to(torch.int64)" in source
+
+
 @pytest.mark.parametrize(
     ("spec", "inputs", "message"),
     [
@@ -221,6 +226,9 @@ def test_inputs_may_go_by_position_and_functions_count(package: Path) -> None:
         ("mypkg.layers:Gate", ["x=f32[2]", "z=f32[2]"], "expected one --input for each of x, y, scale"),
         ("mypkg.layers:Gate", ["x=f31[2]"], "expected an input like x=f32"),
         ("mypkg.layers:Gate", ["x=f32[2,,3]"], "expected sizes between commas"),
+        ("mypkg.layers:Gate", ["x=f32[2]<9"], "a bound for integers"),
+        ("mypkg.layers:Gate", ["x=i8[2]<129"], "a bound for integers"),
+        ("mypkg.layers:Gate", ["x=i8[2]<0"], "a bound for integers"),
         ("mypkg.layers:Sized", ["x=f32[2]"], r"layers.py:9: expected Sized\(\) to need no arguments, got \(n\)"),
     ],
 )
