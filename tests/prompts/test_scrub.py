@@ -56,7 +56,7 @@ def test_in_sources_only_comments_and_literals_change() -> None:
 
 
 def test_a_kernels_header_stays() -> None:
-    who = Identity(home="/home/ann", cwd="/", user="tile", host="lanes")
+    who = Identity(home="/srv/ann", cwd="/", user="tile", host="lanes")
     source = "// evoforge: param TILE = 8 in {8, 16}\n//evoforge: require TILE*4 <= L1 /ROWS/COLS\n// of tile\n"
     assert scrub_source(source, "cpp", who) == source.replace("of tile", "of user")
 
