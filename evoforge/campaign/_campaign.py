@@ -18,6 +18,7 @@ from evoforge.campaign._loop import EXHAUSTED, Loop
 from evoforge.campaign._measure import Live, Measurer, Recorded
 from evoforge.campaign._models import check_models, desk_of, leaves
 from evoforge.campaign._prepare import Ground, prepare
+from evoforge.campaign._queries import charged
 from evoforge.campaign._restore import restore
 from evoforge.campaign._result import Result, summarise
 from evoforge.campaign._setup import Setup, Trace
@@ -125,8 +126,7 @@ class Campaign:
         self.config = config
 
     def _refuse_spent(self, budget: Budget) -> None:
-        counts = self.store.counts(self.name, Kind.TRIAL)
-        evaluations = sum(count for status, count in counts.items() if status.charged)
+        evaluations = charged(self.store.counts(self.name, Kind.TRIAL))
         limit = self._clock(budget).stop_reason(evaluations)
         before = self.config.budget
         if limit and budget.evals != 0 and budget != before and getattr(budget, limit) == getattr(before, limit):
@@ -391,4 +391,4 @@ def _recorded_counts(url: str, name: str) -> tuple[int, int]:
     """Evaluations that count, and confirmations."""
     with open_store(url, create=False) as store:
         trials, confirms = store.counts(name, Kind.TRIAL), store.counts(name, Kind.CONFIRM)
-    return sum(count for status, count in trials.items() if status.charged), sum(confirms.values())
+    return charged(trials), sum(confirms.values())

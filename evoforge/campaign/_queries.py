@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from evoforge.archives import DISQUALIFYING, Archive, fold_confirmations
@@ -16,6 +16,7 @@ from evoforge.storage import CampaignRow, EvaluationRow, ProposalRow, Store, ope
 __all__ = [
     "archive_of",
     "campaigns",
+    "charged",
     "elites",
     "hot_and_cold",
     "lineage",
@@ -112,7 +113,7 @@ def _summary(store: Store, row: CampaignRow, archive: Archive) -> dict[str, Any]
         "task": row.task.name,
         "target": row.target.spec,
         "language": row.language,
-        "evaluations": sum(count for status, count in counts.items() if status.charged),
+        "evaluations": charged(counts),
         "correct": counts.get(Status.CORRECT, 0),
         "filled": len(archive),
         "reachable": len(archive.reachable),
@@ -122,6 +123,11 @@ def _summary(store: Store, row: CampaignRow, archive: Archive) -> dict[str, Any]
         "speedup_best_baseline": over_the_better(row, best.objective) if best else None,
         "created": row.created,
     }
+
+
+def charged(counts: Mapping[Status, int]) -> int:
+    """Of trials counted by status, those that cost an evaluation of the budget."""
+    return sum(count for status, count in counts.items() if status.charged)
 
 
 def over_the_better(row: CampaignRow, objective: float) -> float | None:

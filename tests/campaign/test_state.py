@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evoforge.archives import Archive, fold_confirmations, racers
@@ -55,6 +55,8 @@ def _took(ms: float) -> tuple[WorkloadTiming, ...]:
 
 
 @given(_EVENTS, st.booleans())
+@example([("confirm", 0, 1, 0), ("confirm", 1, 2, 1), ("race", 2, 1, 0), ("confirm", 0, 3, 0)], True)  # its rival moves
+@example([("confirm", 0, 1, 0), ("confirm", 1, 2, 1), ("race", 2, 1, 0), ("wrong", 0, 0, 0)], True)
 def test_the_archive_is_the_fold_of_all_that_was_noted(events: list[tuple[str, int, int, int]], often: bool) -> None:
     state, rows = State(None), []
     candidates = [Candidate("cpp", f"// {at}") for at in range(5)]
