@@ -21,6 +21,7 @@ VERSION = 2
 _TENSOR_SHARE = 0.2  # of the largest tensor: scratch that holds this much is an intermediate
 _REGISTER_FILE = 512  # bytes of scratch up to which a buffer is a handful of spilled accumulators
 _REREAD = 1.1
+_SEEN = 0.9  # of every result's bytes
 
 Facts = Mapping[str, Any]
 
@@ -45,7 +46,7 @@ def tiling(facts: Facts) -> int | None:
 def memory(facts: Facts) -> int | None:
     """0 scalar or strided, 1 contiguous vectors, 2 staged or prefetched, 3 streaming stores."""
     trace, code = facts.get("trace"), facts.get("object")
-    if not trace or not code:
+    if not trace or not code or not _seen(trace):
         return None
     tensors = [*trace["tensors"].values()]
     written = sum(t["write_bytes"] for t in tensors)
@@ -68,7 +69,7 @@ def memory(facts: Facts) -> int | None:
 def fusion(facts: Facts) -> int | None:
     """0 every intermediate stored, 1 some, 2 none but tensors are fetched again, 3 all fetched once."""
     trace, unfused = facts.get("trace"), facts.get("unfused")
-    if not trace:
+    if not trace or not _seen(trace):
         return None
     stored = _intermediates(trace)
     if stored:
@@ -76,6 +77,15 @@ def fusion(facts: Facts) -> int | None:
     tensors = trace["tensors"].values()
     misses = sum(t["read_misses"] + t["write_misses"] for t in tensors)
     return 3 if misses <= _REREAD * sum(t["lines"] for t in tensors) else 2
+
+
+def _seen(trace: Facts) -> bool:
+    """Whether the trace saw the results being written: what it cannot see, it cannot tell from nothing."""
+    return all(
+        tensor["write_bytes"] + tensor["gather_bytes"] >= _SEEN * int(tensor["elements"]) * int(tensor["itemsize"])
+        for name, tensor in trace["tensors"].items()
+        if name.startswith("out")
+    )
 
 
 def _largest(trace: Facts) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -26,7 +27,7 @@ from evoforge.evaluation.built import Built, find, keep, prune
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.native import cache_folder, cpu_digest, digest, first_error, native_program
 from evoforge.evaluation.sandbox import require
-from evoforge.evaluation.screen import ElfObject, screen_object, screen_source
+from evoforge.evaluation.screen import ElfObject, screen_object, screen_source, unmarked
 from evoforge.evaluation.spawn import kill_group, spawn
 from evoforge.evaluation.targets import compiler_version, find_compiler
 from evoforge.paths import cache_dir, include_dir
@@ -119,6 +120,29 @@ class Builder:
             with self._busy.working():
                 known = self._make(home, source, flags, defines, screen=not extra_flags, timeout_s=timeout_s)
         return replace(known, seconds=time.perf_counter() - began)
+
+    def preprocess(self, source: str, defines: Sequence[str], *, timeout_s: float = 10.0) -> str | None:
+        """The text with its macros and conditionals resolved as a build resolves them, headers left out; None if it fails.
+
+        Args:
+            defines: -D flags instead of those of parameters and sizes.
+        """
+        if screen_source(source):
+            return None
+        work = Path(tempfile.mkdtemp(prefix="tmp-", dir=self._objects))
+        try:
+            headers = self._precompiled(self.flags, timeout_s)
+            (work / "kernel.cpp").write_text(unmarked(source), encoding="utf-8", errors="replace")
+            command = [*self.flags, f"-I{headers.parent}", f"-I{include_dir()}", *defines, "-E", "-fpch-preprocess"]
+            if self._is_clang:
+                command.remove("-fpch-preprocess")
+            if self._run([*command, "kernel.cpp", "-o", "kernel.ii"], work, time.monotonic() + timeout_s):
+                return None
+            return _own_lines((work / "kernel.ii").read_text(encoding="utf-8", errors="replace"))
+        except OSError:
+            return None
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
 
     def prepare(self) -> None:
         """Compiles the header that every kernel includes, unless the cache has it.
@@ -264,6 +288,20 @@ class Builder:
             finally:
                 shutil.rmtree(work, ignore_errors=True)
         return home / header.name
+
+
+_MARKER = re.compile(r'# \d+ "(.*)"[ \d]*')
+
+
+def _own_lines(preprocessed: str) -> str:
+    """What the preprocessor says comes from the kernel's own file, pragmas left out."""
+    lines, own = [], False
+    for line in preprocessed.split("\n"):
+        if marker := _MARKER.fullmatch(line):
+            own = marker[1] == "kernel.cpp"
+        elif own and not line.lstrip().startswith("#"):
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def _sealed(compiled: bytes) -> bytes | None:

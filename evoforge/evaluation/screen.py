@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ElfObject", "ElfSection", "ElfSymbol", "screen_object", "screen_source"]
+__all__ = ["ElfObject", "ElfSection", "ElfSymbol", "screen_object", "screen_source", "unmarked"]
 
 _MAX_SOURCE_BYTES = 1 << 20
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
@@ -107,13 +107,25 @@ def screen_source(source: str) -> str | None:
         return f"the source is longer than {_MAX_SOURCE_BYTES} bytes"
     if "\0" in source:
         return "the source contains a zero byte"
-    joined = re.sub(r"\\[ \t]*\r?\n", "", source)
     # A string can hide a comment's end or beginning, so the text is read in both ways.
-    for text in (_COMMENT.sub(" ", joined), _TOKEN.sub(lambda at: " " if at["comment"] else at[0], joined)):
+    for text in (_COMMENT.sub(" ", _joined(source)), _without_comments(source)):
         refused = _reads_files(text)
         if refused:
             return refused
     return None
+
+
+def unmarked(source: str) -> str:
+    """The text without comments and without what says that a line is of another file (``#line``)."""
+    return _DIRECTIVE.sub(lambda at: "" if at[1] == "line" or at[1].isdigit() else at[0], _without_comments(source))
+
+
+def _joined(source: str) -> str:
+    return re.sub(r"\\[ \t]*\r?\n", "", source)
+
+
+def _without_comments(source: str) -> str:
+    return _TOKEN.sub(lambda at: " " if at["comment"] else at[0], _joined(source))
 
 
 def _reads_files(text: str) -> str | None:

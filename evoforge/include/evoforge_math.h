@@ -169,13 +169,13 @@ EVO_SCALAR(pow) EVO_SCALAR(atan2) EVO_SCALAR(fmod) EVO_SCALAR(hypot) EVO_SCALAR(
 
 // Python's signs: the remainder has the sign of the divisor
 namespace detail {
-template <class T>
-EVO_INLINE T whole_quotient(T x, T y) {  // the one that goes with the remainder: x / y alone may round up to it
-    T rest = __builtin_fmod(x, y), whole = (x - rest) / y;
+template <class Type>
+EVO_INLINE Type whole_quotient(Type x, Type y) {  // the one that goes with the remainder: x / y alone may round up to it
+    Type rest = __builtin_fmod(x, y), whole = (x - rest) / y;
     if (y == 0) return x / y;
     if (rest != 0 && (rest < 0) != (y < 0)) whole -= 1;
-    T low = __builtin_floor(whole);
-    return whole == 0 ? __builtin_copysign(T(0), x / y) : whole - low > T(0.5) ? low + 1 : low;
+    Type low = __builtin_floor(whole);
+    return whole == 0 ? __builtin_copysign(Type(0), x / y) : whole - low > Type(0.5) ? low + 1 : low;
 }
 }  // namespace detail
 EVO_INLINE float floordiv(float x, float y) { return detail::whole_quotient(x, y); }
@@ -183,8 +183,8 @@ EVO_INLINE double floordiv(double x, double y) { return detail::whole_quotient(x
 EVO_INLINE vec floordiv(vec x, vec y) {
     return detail::lanewise(x, y, [](float a, float b) { return floordiv(a, b); });
 }
-template <class T>
-EVO_INLINE T floordiv(T x, T y) { return x / y - (x % y != 0 && (x < 0) != (y < 0)); }
+template <class Type>
+EVO_INLINE Type floordiv(Type x, Type y) { return x / y - (x % y != 0 && (x < 0) != (y < 0)); }
 EVO_INLINE float mod(float x, float y) {
     float r = __builtin_fmodf(x, y);
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;
@@ -196,29 +196,29 @@ EVO_INLINE double mod(double x, double y) {
 EVO_INLINE vec mod(vec x, vec y) {
     return detail::lanewise(x, y, [](float a, float b) { return mod(a, b); });
 }
-template <class T>
-EVO_INLINE T mod(T x, T y) { return x - floordiv(x, y) * y; }
-template <class T>
-EVO_INLINE T fmod(T x, T y) { return x % y; }
-template <class T>
-EVO_INLINE T pow(T x, T y) {  // integers, y ≥ 0
-    T r = 1;
+template <class Type>
+EVO_INLINE Type mod(Type x, Type y) { return x - floordiv(x, y) * y; }
+template <class Type>
+EVO_INLINE Type fmod(Type x, Type y) { return x % y; }
+template <class Type>
+EVO_INLINE Type pow(Type x, Type y) {  // integers, y ≥ 0
+    Type r = 1;
     for (; y > 0; y >>= 1, x *= x)
         if (y & 1) r *= x;
     return r;
 }
 
-template <class T>
-EVO_INLINE T logaddexp(T a, T b) {  // log(eᵃ + eᵇ)
-    T gap = select(a == b, T{}, a - b);
+template <class Type>
+EVO_INLINE Type logaddexp(Type a, Type b) {  // log(eᵃ + eᵇ)
+    Type gap = select(a == b, Type{}, a - b);
     return max(a, b) + log1p(exp(-abs(gap)));
 }
 
 // ---- powers ----
 
-template <class T>
-EVO_INLINE T square(T x) { return x * x; }
-template <class T>
-EVO_INLINE T cube(T x) { return x * x * x; }
+template <class Type>
+EVO_INLINE Type square(Type x) { return x * x; }
+template <class Type>
+EVO_INLINE Type cube(Type x) { return x * x * x; }
 
 }  // namespace evo

@@ -59,14 +59,14 @@ EVO_INLINE void put_steps(bf16* at, int parts, int64_t rows, vec v) {
 
 // A row's group of `deep` steps, of which `steps` are left, from vectors along them: `vector_of(i, n)` holds n steps
 // from i on. `at` is where the row starts in the first part of a block of `rows`.
-template <class F>
-EVO_INLINE void put_left(bf16* at, int parts, int64_t rows, int64_t steps, F vector_of) {
+template <class Function>
+EVO_INLINE void put_left(bf16* at, int parts, int64_t rows, int64_t steps, Function vector_of) {
     for (int64_t i = 0; i < deep; i += lanes)
         detail::put_steps(at + i, parts, rows, fill(vector_of(i, part(steps - i, false)), part(steps - i, false), 0.f));
 }
 // The same for `lanes` rows, from vectors across them: `vector_of(i, n)` holds step i of n rows.
-template <class F>
-EVO_INLINE void put_left_across(bf16* at, int parts, int64_t rows, int64_t steps, F vector_of) {
+template <class Function>
+EVO_INLINE void put_left_across(bf16* at, int parts, int64_t rows, int64_t steps, Function vector_of) {
     alignas(64) float square[lanes * lanes];
     for (int64_t i = 0; i < deep; i += lanes) {
         vec row[lanes];
@@ -94,9 +94,9 @@ EVO_INLINE void put_right(bf16* panel, int parts, int64_t vectors, int64_t u, in
     }
 }
 // Steps k, k + 1, …, from vectors along them: `vector_of(i, count)` is that of lane i, for i < n.
-template <class F>
+template <class Function>
 EVO_INLINE void put_right(
-    bf16* panel, int parts, int64_t vectors, int64_t u, int64_t k, int64_t count, int64_t n, F vector_of
+    bf16* panel, int parts, int64_t vectors, int64_t u, int64_t k, int64_t count, int64_t n, Function vector_of
 ) {
     alignas(64) float square[lanes * lanes];
     transpose(square, lanes, count, n, vector_of);
@@ -120,14 +120,14 @@ struct matrix_unit {
 #endif
 };
 
-// Sums of products of one part of a block: tall(ROWS) rows by broad(VECTORS) vectors of operands that are packed for
-// ROWS rows and VECTORS vectors. There is one at a time in a thread.
-template <int ROWS, int VECTORS, int LEFT, int RIGHT>
+// Sums of products of one part of a block: tall(Rows) rows by broad(Vectors) vectors of operands that are packed for
+// Rows rows and Vectors vectors. There is one at a time in a thread.
+template <int Rows, int Vectors, int Left, int Right>
 struct products {
-    static constexpr int most = LEFT > RIGHT ? LEFT : RIGHT;  // parts i and j count where i + j < most
-    static constexpr int64_t left_part = ROWS * deep, right_part = VECTORS * lanes * deep;
+    static constexpr int most = Left > Right ? Left : Right;  // parts i and j count where i + j < most
+    static constexpr int64_t left_part = Rows * deep, right_part = Vectors * lanes * deep;
 #ifdef EVO_AMX
-    static constexpr bool two_rows = tall(ROWS) == 32, two_vectors = broad(VECTORS) == 2;
+    static constexpr bool two_rows = tall(Rows) == 32, two_vectors = broad(Vectors) == 2;
     products() {
         __asm__ volatile("" ::: "memory");  // the intrinsics do not say that they read memory
         _tile_zero(0);
@@ -137,11 +137,11 @@ struct products {
     }
     EVO_MEMBER void add(const bf16* left, const bf16* right) {
 #pragma GCC unroll 3
-        for (int i = 0; i < LEFT; ++i) {
+        for (int i = 0; i < Left; ++i) {
             _tile_loadd(4, left + i * left_part, 64);
             if (two_rows) _tile_loadd(5, left + i * left_part + 16 * deep, 64);
 #pragma GCC unroll 3
-            for (int j = 0; j < RIGHT; ++j) {
+            for (int j = 0; j < Right; ++j) {
                 if (i + j >= most) continue;
                 _tile_loadd(6, right + j * right_part, 64);
                 _tile_dpbf16ps(0, 4, 6);
@@ -162,32 +162,32 @@ struct products {
         __asm__ volatile("" ::: "memory");
     }
 #else
-    vec sums[tall(ROWS)][broad(VECTORS)] = {};
+    vec sums[tall(Rows)][broad(Vectors)] = {};
     EVO_MEMBER void add(const bf16* left, const bf16* right) {
-        for (int i = 0; i < LEFT; ++i)
-            for (int j = 0; j < RIGHT && i + j < most; ++j)
+        for (int i = 0; i < Left; ++i)
+            for (int j = 0; j < Right && i + j < most; ++j)
                 for (int64_t pair = 0; pair < deep / 2; ++pair)
-                    for (int64_t u = 0; u < broad(VECTORS); ++u) {
+                    for (int64_t u = 0; u < broad(Vectors); ++u) {
                         const bf16* at = right + j * right_part + (u * deep + 2 * pair) * lanes;
                         const ivec both = (ivec)load((const float*)at, all);
                         const vec even = (vec)(both << 16), odd = (vec)(both & (int32_t)0xffff0000);
-                        for (int64_t r = 0; r < tall(ROWS); ++r) {
+                        for (int64_t r = 0; r < tall(Rows); ++r) {
                             const bf16* own = left + i * left_part + r * deep + 2 * pair;
                             sums[r][u] += (float)own[0] * even + (float)own[1] * odd;
                         }
                     }
     }
     EVO_MEMBER void put(float* out, int64_t width) const {
-        for (int64_t r = 0; r < tall(ROWS); ++r)
-            for (int64_t u = 0; u < broad(VECTORS); ++u) store(out + r * width + u * lanes, sums[r][u], all);
+        for (int64_t r = 0; r < tall(Rows); ++r)
+            for (int64_t u = 0; u < broad(Vectors); ++u) store(out + r * width + u * lanes, sums[r][u], all);
     }
 #endif
 };
 
 // Adds a group of `deep` steps.
-template <class PRODUCTS>
-EVO_INLINE void multiply(PRODUCTS& sums, const bf16* left, const bf16* right) { sums.add(left, right); }
-template <class PRODUCTS>
-EVO_INLINE void put_sums(const PRODUCTS& sums, float* out, int64_t width) { sums.put(out, width); }
+template <class Products>
+EVO_INLINE void multiply(Products& sums, const bf16* left, const bf16* right) { sums.add(left, right); }
+template <class Products>
+EVO_INLINE void put_sums(const Products& sums, float* out, int64_t width) { sums.put(out, width); }
 
 }  // namespace evo

@@ -130,13 +130,13 @@ EVO_INLINE void stream(f16* p, vec v) { detail::stream_half(p, detail::to_f16(v)
 EVO_INLINE void stream(bf16* p, vec v) { detail::stream_half(p, detail::to_bf16(v)); }
 
 namespace detail {
-template <class T>
+template <class Type>
 struct several {
-    typedef T type __attribute__((vector_size(sizeof(T) * lanes)));
+    typedef Type type __attribute__((vector_size(sizeof(Type) * lanes)));
 };
-template <class T>
-EVO_INLINE auto several_at(const T* p) {
-    typename several<T>::type v;
+template <class Type>
+EVO_INLINE auto several_at(const Type* p) {
+    typename several<Type>::type v;
     __builtin_memcpy(&v, p, sizeof v);
     return v;
 }
@@ -156,15 +156,15 @@ EVO_INLINE auto narrowed(ivec v) {
     return (several<uint8_t>::type)_mm_cvtsi128_si64(_mm_packus_epi16(both, both));
 }
 #else
-template <class V>
-EVO_INLINE ivec widened(V v) { return __builtin_convertvector(v, ivec); }
+template <class Vector>
+EVO_INLINE ivec widened(Vector v) { return __builtin_convertvector(v, ivec); }
 EVO_INLINE auto narrowed(ivec v) { return __builtin_convertvector(v, several<uint8_t>::type); }
 #endif
 EVO_INLINE ivec widened(several<int32_t>::type v) { return v; }
 
 // Every s-th element from p on: s loads, the last of which ends with the last one wanted, and a choice among them.
-template <int s, class T>
-EVO_INLINE auto every(const T* p) {
+template <int s, class Type>
+EVO_INLINE auto every(const Type* p) {
     const int width = lanes;
     const ivec at = iota() * s;
     auto found = several_at(p);
@@ -177,22 +177,22 @@ EVO_INLINE auto every(const T* p) {
     return found;
 }
 // Those that are a stride apart, one by one.
-template <class T>
-EVO_INLINE vec apart(const T* p, int64_t stride, int64_t n) {
+template <class Type>
+EVO_INLINE vec apart(const Type* p, int64_t stride, int64_t n) {
     vec v{};
     for (int64_t i = 0; i < n; ++i) v[i] = (float)p[i * stride];
     return v;
 }
 // The elements up to p, the last one first.
-template <class T>
-EVO_INLINE auto backwards(const T* p) {
+template <class Type>
+EVO_INLINE auto backwards(const Type* p) {
     const auto found = several_at(p - (lanes - 1));
     return __builtin_shuffle(found, __builtin_convertvector((int32_t)(lanes - 1) - iota(), decltype(found == found)));
 }
 // Whether a stride is known to the compiler, and one that `every` takes.
 #define EVO_NEAR(stride) (__builtin_constant_p(stride) && ((stride) == -1 || ((stride) >= 2 && (stride) <= 4)))
-template <class T>
-EVO_INLINE auto every(const T* p, int64_t stride) {
+template <class Type>
+EVO_INLINE auto every(const Type* p, int64_t stride) {
     return stride == -1 ? backwards(p) : stride == 2 ? every<2>(p) : stride == 3 ? every<3>(p) : every<4>(p);
 }
 }  // namespace detail
@@ -216,16 +216,16 @@ EVO_INLINE void store(bool* p, ivec m, all_t) {
 }
 
 // integers become floats as they are loaded
-#define EVO_CONVERTING(T)                                                                                     \
-    EVO_INLINE vec load(const T* p, all_t) {                                                                  \
+#define EVO_CONVERTING(Type)                                                                                  \
+    EVO_INLINE vec load(const Type* p, all_t) {                                                               \
         return __builtin_convertvector(detail::widened(detail::several_at(p)), vec);                          \
     }                                                                                                         \
-    EVO_INLINE vec load(const T* p, first n) {                                                                \
+    EVO_INLINE vec load(const Type* p, first n) {                                                             \
         vec v{};                                                                                              \
         for (int64_t i = 0; i < n.n; ++i) v[i] = (float)p[i];                                                 \
         return v;                                                                                             \
     }                                                                                                         \
-    EVO_INLINE vec gather(const T* p, int64_t stride, all_t) {                                                \
+    EVO_INLINE vec gather(const Type* p, int64_t stride, all_t) {                                             \
         if (EVO_NEAR(stride)) return __builtin_convertvector(detail::widened(detail::every(p, stride)), vec); \
         return detail::apart(p, stride, lanes);                                                               \
     }
@@ -244,8 +244,8 @@ EVO_INLINE vec gather(const bf16* p, int64_t stride, all_t) {
     if (EVO_NEAR(stride)) return detail::from_bf16((detail::half)detail::every((const uint16_t*)p, stride));
     return detail::apart(p, stride, lanes);
 }
-template <class T>
-EVO_INLINE vec gather(const T* p, int64_t stride, first n) { return detail::apart(p, stride, n.n); }
+template <class Type>
+EVO_INLINE vec gather(const Type* p, int64_t stride, first n) { return detail::apart(p, stride, n.n); }
 #ifdef EVO_AVX512
 EVO_INLINE vec gather(const float* p, int64_t stride, all_t) {
     if (EVO_NEAR(stride)) return detail::every(p, stride);
@@ -281,18 +281,18 @@ EVO_INLINE ivec load_i32(const int64_t* p, all_t) {
     return v;
 #endif
 }
-template <class T>
-EVO_INLINE ivec gather_i32(const T* p, int64_t stride, first n) {
+template <class Type>
+EVO_INLINE ivec gather_i32(const Type* p, int64_t stride, first n) {
     ivec v{};
     for (int64_t i = 0; i < n.n; ++i) v[i] = to_i32((int64_t)p[i * stride]);
     return v;
 }
-template <class T>
-EVO_INLINE ivec load_i32(const T* p, first n) { return gather_i32(p, 1, n); }
+template <class Type>
+EVO_INLINE ivec load_i32(const Type* p, first n) { return gather_i32(p, 1, n); }
 EVO_INLINE void store(int32_t* p, ivec v, all_t) { __builtin_memcpy(p, &v, sizeof v); }
 EVO_INLINE void store(int16_t* p, ivec v, all_t) { detail::store_half(p, detail::narrow(v), all); }
-template <class T>
-EVO_INLINE void store_bytes(T* p, ivec v) {
+template <class Type>
+EVO_INLINE void store_bytes(Type* p, ivec v) {
     const auto b = detail::narrowed(v);
     __builtin_memcpy(p, &b, sizeof b);
 }
@@ -306,19 +306,19 @@ EVO_INLINE void store(int64_t* p, ivec v, all_t) {
     for (int i = 0; i < lanes; ++i) p[i] = v[i];
 #endif
 }
-template <class T>
-EVO_INLINE void store(T* p, ivec v, first n) {
-    for (int64_t i = 0; i < n.n; ++i) p[i] = (T)v[i];
+template <class Type>
+EVO_INLINE void store(Type* p, ivec v, first n) {
+    for (int64_t i = 0; i < n.n; ++i) p[i] = (Type)v[i];
 }
 // Lane i reads p[at[i]].
-template <class T>
-EVO_INLINE vec lookup(const T* p, ivec at, first n) {
+template <class Type>
+EVO_INLINE vec lookup(const Type* p, ivec at, first n) {
     vec v{};
     for (int64_t i = 0; i < n.n; ++i) v[i] = (float)p[at[i]];
     return v;
 }
-template <class T>
-EVO_INLINE vec lookup(const T* p, ivec at, all_t) { return lookup(p, at, first{lanes}); }
+template <class Type>
+EVO_INLINE vec lookup(const Type* p, ivec at, all_t) { return lookup(p, at, first{lanes}); }
 #ifdef EVO_AVX512
 EVO_INLINE vec lookup(const float* p, ivec at, all_t) { return (vec)_mm512_i32gather_ps((__m512i)at, p, 4); }
 EVO_INLINE vec lookup(const float* p, ivec at, first n) {
@@ -336,28 +336,28 @@ EVO_INLINE vec lookup(const float* p, ivec at, all_t) { return (vec)_mm256_i32ga
 #else
 #define EVO_FULL(n) ((n) >= lanes)
 #endif
-template <class T>
-EVO_INLINE auto load(const T* p, int64_t n) { return EVO_FULL(n) ? load(p, all) : load(p, first{n}); }
+template <class Type>
+EVO_INLINE auto load(const Type* p, int64_t n) { return EVO_FULL(n) ? load(p, all) : load(p, first{n}); }
 EVO_INLINE vec load(const float* p, int64_t n) { return EVO_WHOLE(n) ? load(p, all) : load(p, first{n}); }
-template <class T, class V>
-EVO_INLINE void store(T* p, V v, int64_t n) {
+template <class Type, class Vector>
+EVO_INLINE void store(Type* p, Vector v, int64_t n) {
     if (EVO_FULL(n)) store(p, v, all);
     else store(p, v, first{n});
 }
-template <class T>
-EVO_INLINE vec gather(const T* p, int64_t stride, int64_t n) {
+template <class Type>
+EVO_INLINE vec gather(const Type* p, int64_t stride, int64_t n) {
     return EVO_FULL(n) ? gather(p, stride, all) : gather(p, stride, first{n});
 }
-template <class T>
-EVO_INLINE ivec load_i32(const T* p, int64_t n) { return EVO_FULL(n) ? load_i32(p, all) : load_i32(p, first{n}); }
-template <class T>
-EVO_INLINE ivec gather_i32(const T* p, int64_t stride, int64_t n) { return gather_i32(p, stride, first{n}); }
-template <class T>
-EVO_INLINE vec lookup(const T* p, ivec at, int64_t n) { return EVO_FULL(n) ? lookup(p, at, all) : lookup(p, at, first{n}); }
-template <class T>
-EVO_INLINE vec lookup(const T* p, ivec at, int64_t n, ivec mask) {
+template <class Type>
+EVO_INLINE ivec load_i32(const Type* p, int64_t n) { return EVO_FULL(n) ? load_i32(p, all) : load_i32(p, first{n}); }
+template <class Type>
+EVO_INLINE ivec gather_i32(const Type* p, int64_t stride, int64_t n) { return gather_i32(p, stride, first{n}); }
+template <class Type>
+EVO_INLINE vec lookup(const Type* p, ivec at, int64_t n) { return EVO_FULL(n) ? lookup(p, at, all) : lookup(p, at, first{n}); }
+template <class Type>
+EVO_INLINE vec lookup(const Type* p, ivec at, int64_t n, ivec mask) {
 #ifdef EVO_AVX512
-    if constexpr (__is_same(T, float)) {
+    if constexpr (__is_same(Type, float)) {
         const __mmask16 m = _mm512_movepi32_mask((__m512i)mask) & detail::mask16(n);
         return (vec)_mm512_mask_i32gather_ps(_mm512_setzero_ps(), m, (__m512i)at, p, 4);
     }
@@ -436,8 +436,8 @@ EVO_INLINE void exchange(vec* row) {
 
 // `out` row k, lane i = lane k of vector_of(i, count), for k < count and i < n, both at most `lanes`; lanes from n on
 // are 0.
-template <class F>
-EVO_INLINE void transpose(float* out, int64_t width, int64_t count, int64_t n, F vector_of) {
+template <class Function>
+EVO_INLINE void transpose(float* out, int64_t width, int64_t count, int64_t n, Function vector_of) {
     vec row[lanes];
     if (count == lanes && n == lanes) {
 #pragma GCC unroll 16
@@ -454,14 +454,14 @@ EVO_INLINE void transpose(float* out, int64_t width, int64_t count, int64_t n, F
         if (k < count) store(out + k * width, row[k], all);
 }
 // Streams whole vectors where `aligned` says that `p` is, else stores.
-template <class T>
-EVO_INLINE void stream(T* p, vec v, int64_t n, bool aligned) {
+template <class Type>
+EVO_INLINE void stream(Type* p, vec v, int64_t n, bool aligned) {
     if (aligned && n == lanes) stream(p, v);
     else store(p, v, n);
 }
 // What a scan has after each lane of `x`, from the vector's first lane on: log2(lanes) steps (Hillis and Steele 1986).
-template <class F>
-EVO_INLINE vec running(vec x, float start, F join) {
+template <class Function>
+EVO_INLINE vec running(vec x, float start, Function join) {
 #pragma GCC unroll 4
     for (int reach = 1; reach < lanes; reach *= 2) {
         const ivec from = iota() - reach;
@@ -483,12 +483,12 @@ EVO_INLINE float last(vec x) { return x[lanes - 1]; }
 
 namespace detail {
 // Vector k of the elements that lie side by side: lane i of parts[0], of parts[1], …, lane i + 1 of parts[0], ….
-template <int k, class W, class... V>
-EVO_INLINE W beside(W first, V... others) {
+template <int k, class Wide, class... Vector>
+EVO_INLINE Wide beside(Wide first, Vector... others) {
     constexpr int count = 1 + sizeof...(others);
-    const W all[count] = {first, others...};
+    const Wide all[count] = {first, others...};
     const ivec flat = iota() + k * (int32_t)lanes, from = flat / count;
-    W v = __builtin_shuffle(first, from);
+    Wide v = __builtin_shuffle(first, from);
 #pragma GCC unroll 4
     for (int part = 1; part < count; ++part) v = select(flat % count == part, __builtin_shuffle(all[part], from), v);
     return v;
@@ -496,8 +496,8 @@ EVO_INLINE W beside(W first, V... others) {
 }  // namespace detail
 
 // Stores p[i · count + k] = lane i of the k-th of `count` vectors, for i < n.
-template <class T, class... V>
-EVO_INLINE void store_beside(T* p, int64_t n, V... parts) {
+template <class Type, class... Vector>
+EVO_INLINE void store_beside(Type* p, int64_t n, Vector... parts) {
     constexpr int64_t count = sizeof...(parts);
     store(p, detail::beside<0>(parts...), min(n * count, lanes));
     store(p + lanes, detail::beside<1>(parts...), max(min(n * count - lanes, lanes), int64_t(0)));
@@ -507,8 +507,8 @@ EVO_INLINE void store_beside(T* p, int64_t n, V... parts) {
         store(p + 3 * lanes, detail::beside<3>(parts...), max(min(n * count - 3 * lanes, lanes), int64_t(0)));
 }
 // The same, streamed where all take part and `aligned` says that `p` is.
-template <class T, class... V>
-EVO_INLINE void stream_beside(T* p, int64_t n, bool aligned, V... parts) {
+template <class Type, class... Vector>
+EVO_INLINE void stream_beside(Type* p, int64_t n, bool aligned, Vector... parts) {
     if (!aligned || n != lanes) {
         store_beside(p, n, parts...);
         return;
@@ -523,10 +523,10 @@ EVO_INLINE int64_t part(int64_t left, bool whole) {
     return whole ? lanes : left < 0 ? 0 : left < lanes ? left : lanes;
 }
 
-template <class T>
-EVO_INLINE void prefetch(const T* p) { __builtin_prefetch((const void*)p, 0, 3); }
-template <class T>
-EVO_INLINE void prefetch_to_write(const T* p) { __builtin_prefetch((const void*)p, 1, 3); }
+template <class Type>
+EVO_INLINE void prefetch(const Type* p) { __builtin_prefetch((const void*)p, 0, 3); }
+template <class Type>
+EVO_INLINE void prefetch_to_write(const Type* p) { __builtin_prefetch((const void*)p, 1, 3); }
 
 // In the body of a loop: keeps the compiler from vectorising it.
 EVO_INLINE void one_by_one() { __asm__ volatile(""); }
@@ -534,15 +534,15 @@ EVO_INLINE void one_by_one() { __asm__ volatile(""); }
 // ---- workspace ----
 
 // Bytes of `count` elements, rounded up to whole lines of 64.
-template <class T>
-EVO_INLINE int64_t padded(int64_t count) { return (count * (int64_t)sizeof(T) + 63) / 64 * 64; }
+template <class Type>
+EVO_INLINE int64_t padded(int64_t count) { return (count * (int64_t)sizeof(Type) + 63) / 64 * 64; }
 // Hands out 64-byte aligned pieces of the workspace.
 struct arena {
     char* next;
-    template <class T>
-    T* take(int64_t count) {
-        T* piece = (T*)next;
-        next += padded<T>(count);
+    template <class Type>
+    Type* take(int64_t count) {
+        Type* piece = (Type*)next;
+        next += padded<Type>(count);
         return piece;
     }
 };

@@ -382,3 +382,4 @@ EVO_TRACE_MASKED(, epi16, __m128i, __mmask8, 2)
 #endif
 
 #include "evoforge.h"
+#undef EVO_TRACED  // a kernel does not learn that it is watched

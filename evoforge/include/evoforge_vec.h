@@ -38,8 +38,8 @@ constexpr all_t all{};
 #define EVO_NAN (__builtin_nanf(""))
 
 namespace detail {
-template <class T>
-EVO_INLINE T keep(T x) {  // what went in cannot be reassociated with what comes out
+template <class Type>
+EVO_INLINE Type keep(Type x) {  // what went in cannot be reassociated with what comes out
 #ifdef EVO_AVX512
     __asm__("" : "+v"(x));
 #else
@@ -47,14 +47,14 @@ EVO_INLINE T keep(T x) {  // what went in cannot be reassociated with what comes
 #endif
     return x;
 }
-template <class F>
-EVO_INLINE vec lanewise(vec x, F f) {
+template <class Function>
+EVO_INLINE vec lanewise(vec x, Function f) {
     vec y{};
     for (int i = 0; i < lanes; ++i) y[i] = f(x[i]);
     return y;
 }
-template <class F>
-EVO_INLINE vec lanewise(vec x, vec y, F f) {
+template <class Function>
+EVO_INLINE vec lanewise(vec x, vec y, Function f) {
     vec z{};
     for (int i = 0; i < lanes; ++i) z[i] = f(x[i], y[i]);
     return z;
@@ -79,8 +79,8 @@ EVO_INLINE ivec take(first n) { return detail::iota() < (int32_t)n.n; }
 EVO_INLINE vec select(ivec m, vec a, vec b) { return m ? a : b; }
 EVO_INLINE ivec select(ivec m, ivec a, ivec b) { return m ? a : b; }
 EVO_INLINE vec select(bool m, vec a, vec b) { return m ? a : b; }
-template <class T>
-EVO_INLINE T select(bool m, T a, T b) { return m ? a : b; }
+template <class Type>
+EVO_INLINE Type select(bool m, Type a, Type b) { return m ? a : b; }
 
 // Lanes that do not take part become `other`.
 EVO_INLINE vec fill(vec v, all_t, float) { return v; }
@@ -112,10 +112,10 @@ EVO_INLINE ivec abs(ivec x) { return x < 0 ? -x : x; }
 EVO_INLINE ivec max(ivec a, ivec b) { return a > b ? a : b; }
 EVO_INLINE ivec min(ivec a, ivec b) { return a < b ? a : b; }
 // for integers the NaN tests are void
-template <class T>
-EVO_INLINE T max(T a, T b) { return a != a ? a : (b != b ? b : (b > a ? b : a)); }
-template <class T>
-EVO_INLINE T min(T a, T b) { return a != a ? a : (b != b ? b : (b < a ? b : a)); }
+template <class Type>
+EVO_INLINE Type max(Type a, Type b) { return a != a ? a : (b != b ? b : (b > a ? b : a)); }
+template <class Type>
+EVO_INLINE Type min(Type a, Type b) { return a != a ? a : (b != b ? b : (b < a ? b : a)); }
 
 EVO_INLINE vec abs(vec x) { return (vec)((ivec)x & 0x7fffffff); }
 EVO_INLINE float abs(float x) { return __builtin_fabsf(x); }
@@ -128,8 +128,8 @@ EVO_INLINE vec copysign(vec x, vec sign) {
     return (vec)(((ivec)x & ~top) | ((ivec)sign & top));
 }
 EVO_INLINE vec sign(vec x) { return select(x > 0, broadcast(1.f), select(x < 0, broadcast(-1.f), select(x == 0, vec{}, x))); }
-template <class T>
-EVO_INLINE T sign(T x) { return x > 0 ? T(1) : x < 0 ? T(-1) : x; }
+template <class Type>
+EVO_INLINE Type sign(Type x) { return x > 0 ? Type(1) : x < 0 ? Type(-1) : x; }
 
 EVO_INLINE ivec isinf(vec x) { return abs(x) == EVO_INF; }
 EVO_INLINE bool isinf(float x) { return __builtin_fabsf(x) == EVO_INF; }
@@ -191,8 +191,8 @@ EVO_INLINE double reciprocal(double x) { return 1. / x; }
 // ---- across the lanes ----
 
 namespace detail {
-template <class F>
-EVO_INLINE float across(vec v, F f) {  // a tree of halves, so that rounding errors stay small
+template <class Function>
+EVO_INLINE float across(vec v, Function f) {  // a tree of halves, so that rounding errors stay small
     for (int step = lanes / 2; step > 0; step /= 2) v = f(v, __builtin_shuffle(v, (iota() + step) & (int32_t)(lanes - 1)));
     return v[0];
 }
@@ -213,13 +213,13 @@ EVO_INLINE float min(vec v) {
 // ---- rounding and registers ----
 
 // x as a float, and not part of what comes of it: computed twice, it is the same twice.
-template <class T>
-EVO_INLINE T rounded(T x) { return detail::keep(x); }
+template <class Type>
+EVO_INLINE Type rounded(Type x) { return detail::keep(x); }
 
 // Stays in its register: short of registers, compilers read what came from memory again for every use.
 EVO_INLINE vec held(vec v) { return detail::keep(v); }
 // Runs f once as a function of its own, so that what it keeps in registers has all of them.
-template <class F>
-__attribute__((noinline)) static void alone(F f) { f(); }
+template <class Function>
+__attribute__((noinline)) static void alone(Function f) { f(); }
 
 }  // namespace evo

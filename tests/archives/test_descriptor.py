@@ -132,7 +132,7 @@ def test_the_unit_of_an_intermediate_is_the_input_where_outputs_are_small() -> N
 
 
 def test_an_intermediate_of_halves_is_stored_in_floats() -> None:
-    half = {**tensor(LINES), "elements": LINES * 32, "itemsize": 2}
+    half = {**tensor(LINES, write_bytes=4 * MIB), "elements": LINES * 32, "itemsize": 2}
     assert level("fusion", trace__tensors={"out0": half}, trace__scratch__written_back_lines=2 * LINES, unfused=2) == 1
 
 
@@ -171,3 +171,9 @@ def test_axes_that_make_no_map_are_refused(axes: list[str]) -> None:
 def test_a_descriptor_of_another_version_is_refused() -> None:
     with pytest.raises(UsageError, match="version 1;"):
         Descriptor.from_json({"name": "default", "version": 1, "axes": ["tiling"]})
+
+
+@pytest.mark.parametrize("axis", ["memory", "fusion"])
+def test_a_result_that_nobody_saw_written_tells_nothing(axis: str) -> None:
+    assert level(axis, trace__tensors__out0__write_bytes=0) is None
+    assert level(axis, trace__tensors__out0__write_bytes=0, trace__tensors__out0__gather_bytes=4 * MIB) is not None

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from evoforge.errors import MissingToolError, UsageError
 from evoforge.evaluation.build import Builder
 from evoforge.evaluation.sandbox import reached_layers
 from evoforge.evaluation.screen import ElfObject
-from evoforge.paths import cache_dir
+from evoforge.paths import cache_dir, include_dir
 
 HEAD = '#include "evoforge.h"\n'
 PROBE = HEAD + 'extern "C" __attribute__((visibility("default"))) long probe() { return %s; }\n'
@@ -208,3 +209,15 @@ def test_a_cache_that_cannot_be_written_is_said(
     monkeypatch.setenv("EVOFORGE_CACHE", str(tmp_path / "file"))
     with pytest.raises(UsageError, match="EVOFORGE_CACHE"):
         Builder(one_thread)
+
+
+def test_any_upper_case_word_may_be_a_parameter(builder: Builder) -> None:
+    words = {word for path in include_dir().glob("*.h") for word in re.findall(r"\b[A-Z][A-Z0-9_]*\b", _code(path))}
+    taken = {word for word in words if not word.startswith(("EVO", "INT32_M"))}
+    assert not taken, "a parameter of that name would change the header"
+    assert probed(builder, "T + W + ROWS", {"T": 1, "W": 2, "ROWS": 4}, None) == 7
+
+
+def _code(header: Path) -> str:
+    text = re.sub(r'//.*|/\*.*?\*/|extern "C"', "", header.read_text(encoding="utf-8"))
+    return re.sub(r"#\s*(pragma|if|elif|ifdef|ifndef).*", "", text)

@@ -7,9 +7,11 @@ cannot tell is null.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from evoforge.core import Params, Signature, Target
+from evoforge.errors import EvoforgeError
 from evoforge.evaluation.build import Builder
 from evoforge.evaluation.built import Built
 
@@ -45,10 +47,21 @@ def collect_facts(
     from evoforge.evaluation.facts.syntax import syntax_facts
     from evoforge.evaluation.facts.trace import trace_facts
 
+    path = built.object_path
     return {
-        "object": object_facts(built.object_path) if built.object_path else None,
-        "syntax": syntax_facts(source, params, signature, target.vector_bytes),
+        "object": _told(lambda: object_facts(path)) if path else None,
+        "syntax": _told(lambda: syntax_facts(source, params, signature, builder)),
         "trace": trace_facts(source, params, trace_signature or signature, builder),
         "unfused": unfused,
         "vector_bytes": target.vector_bytes,
     }
+
+
+def _told(witness: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+    """What a witness says; None where the text is stranger than it can follow: nobody vetted it."""
+    try:
+        return witness()
+    except EvoforgeError:
+        raise
+    except Exception:
+        return None

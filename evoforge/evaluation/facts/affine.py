@@ -13,6 +13,8 @@ from fractions import Fraction
 __all__ = ["Affine", "Number", "Value"]
 
 _MAX_ALTERNATIVES = 4
+_MAX_TERMS = 32
+_MAX_NUMBER = 1 << 64
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,12 @@ class Number:
         if self.chosen == other.chosen or not total:
             return Number(total, self.chosen if total else Fraction(1))
         return Number(total, total)
+
+    @property
+    def fits(self) -> bool:
+        """Whether a machine's integer could hold it, and whoever computes with it stays fast."""
+        sizes = (self.value.numerator, self.value.denominator, self.chosen.numerator, self.chosen.denominator)
+        return max(map(abs, sizes)) <= _MAX_NUMBER
 
     def __mul__(self, other: Number) -> Number:
         return Number(self.value * other.value, self.chosen * other.chosen)
@@ -95,6 +103,14 @@ class Value:
     @property
     def is_pointer(self) -> bool:
         return any(symbol[0] == "@" for symbol in self.symbols)
+
+    @property
+    def fits(self) -> bool:
+        """Whether its numbers are a machine's and it is a sum that an address could be."""
+        return all(
+            len(affine.terms) <= _MAX_TERMS and affine.const.fits and all(c.fits for _, c in affine.terms)
+            for affine in self.alternatives
+        )
 
     def numbers(self) -> Iterator[Number]:
         """The alternatives that are numbers."""

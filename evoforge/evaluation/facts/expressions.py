@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -37,9 +38,13 @@ class Expressions(ABC):
 
     Octal numbers with the suffix LL are the kernel's parameters (nobody else writes such): they and
     what is made of them count as chosen. Whoever derives says what a call does, and is told of every address.
+
+    Args:
+        known: numbers in what `evo_run` is called with, as it is written behind ``call->``.
     """
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, lanes: int, known: Mapping[str, int]) -> None:
+        self._known = known
         self._scopes: list[dict[str, Any]] = [{"lanes": Value.of(lanes), "evo::lanes": Value.of(lanes)}]
         self._nodes = 0
         self._fresh = 0
@@ -57,8 +62,8 @@ class Expressions(ABC):
     def _invoke(self, closure: Closure, arguments: list[Any], values: dict[str, Any]) -> Value:
         """The result of running a lambda or a function."""
 
-    def _count(self) -> None:
-        self._nodes += 1
+    def _count(self, nodes: int = 1) -> None:
+        self._nodes += nodes
         if self._nodes > _MAX_NODES:
             raise TooLarge
 
@@ -82,11 +87,16 @@ class Expressions(ABC):
         return next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
 
     def _assign(self, name: str, value: Any) -> None:
+        value = self._bounded(value) if isinstance(value, Value) else value
         for scope in reversed(self._scopes):
             if name in scope:
                 scope[name] = value
                 return
         self._scopes[-1][name] = value
+
+    def _bounded(self, value: Value) -> Value:
+        """Itself, or an unknown where it has grown beyond what an index or address is."""
+        return value if value.fits else self.unknown("@" if value.is_pointer else "?", self._loops_of(value))
 
     # ---- expressions ----
 
@@ -95,7 +105,7 @@ class Expressions(ABC):
         handler = getattr(self, f"_eval_{node.type}", None) if node is not None else None
         if handler is not None:
             result = handler(node)
-            return result if isinstance(result, Value) else self.unknown()
+            return self._bounded(result) if isinstance(result, Value) else self.unknown()
         taint: set[str] = set()
         for child in children(node) if node is not None else []:
             if child.type != "lambda_expression":
@@ -134,7 +144,17 @@ class Expressions(ABC):
     _eval_comma_expression = _only
 
     def _eval_cast_expression(self, node: Node) -> Value:
-        return self.value(node.child_by_field_name("value"))
+        value = self.value(node.child_by_field_name("value"))
+        pointer = text_of(node.child_by_field_name("type")).rstrip().endswith("*")
+        return value.plus(self.unknown("@")) if pointer and not value.is_pointer else value
+
+    def _eval_field_expression(self, node: Node) -> Value:
+        """What a call says of sizes is known; everything else is not."""
+        what = re.sub(r"\s", "", text_of(node)).partition("->")[2]
+        if what in self._known:
+            return Value.of(self._known[what])
+        taint = self._loops_of(self.value(node.child_by_field_name("argument")))
+        return self.unknown(taint=taint)
 
     def _eval_unary_expression(self, node: Node) -> Value | None:
         inner = self.value(node.child_by_field_name("argument"))
@@ -187,6 +207,9 @@ class Expressions(ABC):
         return moved if node.children[0].type in ("++", "--") else old
 
     def _eval_subscript_expression(self, node: Node) -> Value:
+        what = re.sub(r"\s", "", text_of(node)).partition("->")[2]
+        if what in self._known:
+            return Value.of(self._known[what])
         base = self.value(node.child_by_field_name("argument"))
         indices = node.child_by_field_name("indices")
         parts = [self.value(child) for child in children(indices)] if indices is not None else []
@@ -241,17 +264,12 @@ class Expressions(ABC):
 
     def _callee(self, function: Node) -> tuple[str, list[Value]]:
         """Its name without template arguments, and those of these that are values."""
-        node, values = function, []
-        for inner in (function, *find(function, "template_function")):
-            if inner.type == "template_function":
-                listed = inner.child_by_field_name("arguments")
-                values = (
-                    [self.value(c) for c in children(listed) if c.type not in ("type_descriptor",)] if listed else []
-                )
-                node = inner.child_by_field_name("name")
-                break
-        name = text_of(function).partition("<")[0].strip() if node is not function else text_of(function)
-        return name, values
+        for inner in (function, *find(function, "template_function", "template_type")):
+            listed = inner.child_by_field_name("arguments") if inner.type.startswith("template_") else None
+            if listed is not None:
+                values = [self.value(child) for child in children(listed) if child.type != "type_descriptor"]
+                return text_of(function).replace(text_of(listed), "", 1).strip(), values
+        return text_of(function), []
 
 
 def _constant(operator: str, left: Number, right: Number) -> Value | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -27,6 +27,7 @@ from evoforge.evaluation.facts.nodes import (
 __all__ = ["Loop", "Nest", "run_nest"]
 
 _MAX_CALLS = 12
+_CLASSES = ("struct_specifier", "class_specifier")
 _VECTOR_NAMES = re.compile(r"^(_mm\d*_|evo::|__builtin_ia32)|^(load|store|stream|gather)$")
 _VECTOR_TYPES = re.compile(r"^(evo::)?i?vec$|^__m(128|256|512)[id]?$")
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "!=": "=="}
@@ -69,23 +70,24 @@ class Nest:
     lanes: int
 
 
-def run_nest(text: str, *, lanes: int, strides: frozenset[int]) -> Nest | None:
+def run_nest(text: str, *, lanes: int, strides: frozenset[int], known: Mapping[str, int]) -> Nest | None:
     """The loops that `evo_run` runs; None if it is not defined, or too large to follow.
 
     Args:
         strides: distances between neighbours along the tensors' dimensions, in elements: a loop
             that moves by one of these walks a dimension and is no loop over tiles.
+        known: numbers in what `evo_run` is called with, as it is written behind ``call->``.
     """
     import tree_sitter_cpp
     from tree_sitter import Language, Parser
 
     tree = Parser(Language(tree_sitter_cpp.language())).parse(text.encode())
-    walk = _Walk(lanes, strides)
-    walk.declare(tree.root_node)
-    entry = walk.functions.get("evo_run")
-    if entry is None:
-        return None
+    walk = _Walk(lanes, strides, known)
     try:
+        walk.declare(tree.root_node)
+        entry = walk.function("evo_run", [])
+        if entry is None:
+            return None
         walk.enter(entry, [])
     except (TooLarge, RecursionError):
         return None
@@ -95,22 +97,29 @@ def run_nest(text: str, *, lanes: int, strides: frozenset[int]) -> Nest | None:
 class _Walk(Expressions):
     """Abstract execution; `scopes` hold values and closures by name, innermost last."""
 
-    def __init__(self, lanes: int, strides: frozenset[int]) -> None:
-        super().__init__(lanes)
-        self.functions: dict[str, Node] = {}
+    def __init__(self, lanes: int, strides: frozenset[int], known: Mapping[str, int]) -> None:
+        super().__init__(lanes, known)
+        self._functions: dict[str, list[Node]] = {}
         self.top: list[Loop] = []
         self._strides = strides
         self._around: list[Loop] = []
         self._calls = 0
         self._returned: Value | None = None
+        self._gone = False  # what comes next in the text is not reached from what came before it
 
     # ---- declarations ----
 
     def declare(self, node: Node) -> None:
-        """Functions and constants of the file, those in namespaces and linkage blocks too."""
+        """Functions and constants of the file, those in namespaces, classes and linkage blocks too."""
         for child in children(node):
+            self._count()
             if child.type == "function_definition":
-                self.functions[declared_name(child.child_by_field_name("declarator")).rpartition("::")[2]] = child
+                name = declared_name(child.child_by_field_name("declarator")).rpartition("::")[2]
+                if child.child_by_field_name("body") is not None:
+                    self._functions.setdefault(name, []).append(child)
+            elif child.type in _CLASSES:
+                if (body := child.child_by_field_name("body")) is not None:
+                    self.declare(body)
             elif child.type == "declaration":
                 self.statement(child)
             elif child.type == "enum_specifier":
@@ -123,6 +132,23 @@ class _Walk(Expressions):
             ):
                 self.declare(child)
 
+    def function(self, name: str, arguments: Sequence[Any]) -> Node | None:
+        """The kernel's own function of that name which takes such arguments: as many, pointers where there are some."""
+        named = self._functions.get(name, [])
+        if len(named) < 2:
+            return named[0] if named else None
+
+        def misfit(function: Node) -> tuple[int, int]:
+            declarator = _declarator_of(function)
+            declared = _declared(declarator.child_by_field_name("parameters") if declarator is not None else None)
+            pointers = sum(
+                isinstance(given, Value) and given.is_pointer != is_pointer(parameter.child_by_field_name("declarator"))
+                for given, parameter in zip(arguments, declared, strict=False)
+            )
+            return abs(len(declared) - len(arguments)), pointers
+
+        return min(named, key=misfit)
+
     def _enumerate(self, node: Node) -> None:
         following = Value.of(0)
         for item in find(node, "enumerator"):
@@ -132,17 +158,15 @@ class _Walk(Expressions):
             following = value.plus(Value.of(1))
 
     def enter(self, function: Node, arguments: list[Any], template: list[Value] | None = None) -> Value:
-        declarator = function.child_by_field_name("declarator")
-        while declarator is not None and declarator.type != "function_declarator":
-            declarator = declarator.child_by_field_name("declarator")
+        declarator = _declarator_of(function)
         parameters = declarator.child_by_field_name("parameters") if declarator is not None else None
         closure = Closure(parameters, function.child_by_field_name("body"), self._scopes[:1])
         values: dict[str, Any] = {}
-        if template and function.parent is not None and function.parent.type == "template_declaration":
-            names = [
-                declared_name(p)
-                for p in find(function.parent, "parameter_declaration", "optional_parameter_declaration")
-            ]
+        holder = function.parent
+        while holder is not None and holder.type in ("field_declaration_list", *_CLASSES):
+            holder = holder.parent
+        if template and holder is not None and holder.type == "template_declaration":
+            names = [declared_name(p) for p in find(holder, "parameter_declaration", "optional_parameter_declaration")]
             values = dict(zip(names, template, strict=False))
         return self._invoke(closure, arguments, values)
 
@@ -150,11 +174,7 @@ class _Walk(Expressions):
         if self._calls >= _MAX_CALLS or closure.body is None:
             return self.unknown()
         frame: dict[str, Any] = dict(values)
-        declared = [
-            c for c in (children(closure.parameters) if closure.parameters is not None else [])
-            if c.type in ("parameter_declaration", "optional_parameter_declaration")
-        ]  # fmt: skip
-        for at, parameter in enumerate(declared):
+        for at, parameter in enumerate(_declared(closure.parameters)):
             declarator = parameter.child_by_field_name("declarator")
             given = arguments[at] if at < len(arguments) else self.unknown()
             frame[declared_name(declarator)] = self._as_declared(given, declarator)
@@ -163,6 +183,7 @@ class _Walk(Expressions):
         self._calls += 1
         self.statement(closure.body)
         self._calls -= 1
+        self._gone = False
         result, self._returned = self._returned, returned
         self._scopes = saved
         return result if result is not None else self.unknown()
@@ -177,7 +198,10 @@ class _Walk(Expressions):
 
     def statement(self, node: Node) -> None:
         self._count()
+        self._gone = self._gone and node.type not in ("labeled_statement", "case_statement")
         handler = getattr(self, f"_on_{node.type}", None)
+        if self._gone:
+            return
         if handler is not None:
             handler(node)
         elif node.type.endswith("expression") or node.type == "comma_expression":
@@ -216,6 +240,17 @@ class _Walk(Expressions):
         for child in children(node):
             value = self.value(child)
             self._returned = value if self._returned is None else self._returned.or_else(value)
+        self._gone = True
+
+    def _on_break_statement(self, node: Node) -> None:
+        self._gone = True
+
+    _on_continue_statement = _on_goto_statement = _on_break_statement
+
+    def _on_switch_statement(self, node: Node) -> None:
+        self.value(node.child_by_field_name("condition"))
+        self.statement(node.child_by_field_name("body"))
+        self._gone = False
 
     def _on_if_statement(self, node: Node) -> None:
         truth = self.value(node.child_by_field_name("condition")).number
@@ -224,6 +259,7 @@ class _Walk(Expressions):
             branches = [branches[0 if truth.value else 1]]
         before = [dict(scope) for scope in self._scopes]
         after: list[list[dict[str, Any]]] = []
+        gone: list[bool] = []
         for branch in branches:
             for scope, kept in zip(self._scopes, before, strict=True):
                 scope.clear()
@@ -232,9 +268,12 @@ class _Walk(Expressions):
                 self._scopes.append({})
                 self.statement(branch)
                 self._scopes.pop()
+            gone.append(self._gone)
+            self._gone = False
             if branch is None or not leaves(branch):
                 after.append([dict(scope) for scope in self._scopes])
         self._merge(after or [before])
+        self._gone = all(gone)
 
     def _merge(self, states: list[list[dict[str, Any]]]) -> None:
         for at, scope in enumerate(self._scopes):
@@ -261,6 +300,12 @@ class _Walk(Expressions):
 
     _on_do_statement = _on_while_statement
 
+    def _on_struct_specifier(self, node: Node) -> None:
+        if (body := node.child_by_field_name("body")) is not None:
+            self.declare(body)
+
+    _on_class_specifier = _on_struct_specifier
+
     def _on_for_range_loop(self, node: Node) -> None:
         self._body(Loop(self._symbol("L"), None, None, False, set()), {}, None, node.child_by_field_name("body"))
 
@@ -286,6 +331,7 @@ class _Walk(Expressions):
             return
         if trip == 1:
             self.statement(body)
+            self._gone = False
             self._forget(changes)
             return
         self._body(Loop(self._symbol("L"), step, trip, exact, offset), changes, name, body)
@@ -295,7 +341,7 @@ class _Walk(Expressions):
             old = self._look_up(variable)
             if not isinstance(old, Value):
                 continue
-            if step is not None and (variable == name or (loop.step and loop.step.value)):
+            if step is not None and (variable == name or loop.step) and (loop.step is None or loop.step.value):
                 scale = Number.of(1) if loop.step is None else step.per(loop.step)
                 self._assign(variable, old.plus(Value.symbol(loop.symbol, scale)))
             elif variable == name:
@@ -305,6 +351,7 @@ class _Walk(Expressions):
                 self._assign(variable, self.unknown(prefix, self._loops_of(old) | {loop.symbol}))
         with self._inside(loop):
             self.statement(body)
+        self._gone = False
         self._forget(changes)
 
     @contextmanager
@@ -328,6 +375,7 @@ class _Walk(Expressions):
 
     def _changes(self, update: Node | None, body: Node) -> dict[str, Number | None]:
         """Variables that a loop changes → by how much per trip; None where that is not a constant."""
+        self._count(body.descendant_count)
         found: dict[str, Number | None] = {}
         kinds = ("assignment_expression", "update_expression")
         own = [*find(update, *kinds), *([update] if update.type in kinds else [])] if update is not None else []
@@ -402,9 +450,12 @@ class _Walk(Expressions):
 
     def _call(self, name: str, arguments: list[Any], template: list[Value]) -> Value | None:
         """Runs the kernel's own functions; others may be vector work, and get addresses."""
-        short = name.rpartition("::")[2]
-        if short in self.functions and not name.startswith(("std::", "evo::")):
-            return self.enter(self.functions[short], arguments, template)
+        short = re.split(r"::|\.|->", name)[-1]
+        own = None if name.startswith(("std::", "evo::")) else self.function(short, arguments)
+        if own is None and self._look_up(name) is not None:
+            own = self.function("operator()", arguments)
+        if own is not None:
+            return self.enter(own, arguments, template)
         if self._around and _VECTOR_NAMES.match(name):
             self._around[-1].vector = True
         values = [argument for argument in arguments if isinstance(argument, Value)]
@@ -462,3 +513,17 @@ def _trip(span: Value | None, step: Number | None) -> tuple[int | None, bool]:
         return None, False
     known = [max(0, math.ceil(number.value / abs(step.value))) for number in span.numbers()]
     return (min(known), len(span.alternatives) == 1) if known else (None, False)
+
+
+def _declarator_of(function: Node) -> Node | None:
+    declarator = function.child_by_field_name("declarator")
+    while declarator is not None and declarator.type != "function_declarator":
+        declarator = declarator.child_by_field_name("declarator") or next(
+            (child for child in children(declarator) if child.type.endswith("declarator")), None
+        )
+    return declarator
+
+
+def _declared(parameters: Node | None) -> list[Node]:
+    kinds = ("parameter_declaration", "optional_parameter_declaration")
+    return [child for child in (children(parameters) if parameters is not None else []) if child.type in kinds]

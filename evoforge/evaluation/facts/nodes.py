@@ -29,7 +29,8 @@ def find(node: Node, *types: str) -> Iterator[Node]:
 
 def declared_name(declarator: Node | None) -> str:
     """The name that a declarator declares."""
-    while declarator is not None and declarator.type not in ("identifier", "field_identifier", "qualified_identifier"):
+    names = ("identifier", "field_identifier", "qualified_identifier", "operator_name")
+    while declarator is not None and declarator.type not in names:
         following = declarator.child_by_field_name("declarator")
         if following is None:
             following = next((c for c in children(declarator) if c.type.endswith(("declarator", "identifier"))), None)

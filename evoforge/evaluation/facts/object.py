@@ -11,8 +11,9 @@ import itertools
 import re
 import shutil
 import subprocess
+import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ _PREFIXES = ("bnd", "notrack", "lock", "rep", "repz", "repnz", "data16", "cs", "
 _NO_ACCESS = ("lea", "nop", "endbr64")
 _ACCUMULATING = re.compile(r"^v?(fn?m(add|sub)|add|sub|max|min|mul)\d*p[sd]$|^vp?(add|max|min)[a-z]+$|^tdp")
 _MAX_INSTRUCTIONS = 40_000
+_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,8 @@ def _instruction(address: int, text: str) -> Instruction | None:
     return found
 
 
-def disassemble(path: Path) -> dict[str, Function]:
-    """The functions of an object file by name.
+def disassemble(path: Path) -> dict[str, Function] | None:
+    """The functions of an object file by name; None if there is more code than anyone would follow.
 
     Raises:
         MissingToolError: binutils' objdump is not installed.
@@ -124,10 +126,9 @@ def disassemble(path: Path) -> dict[str, Function]:
     if tool is None:
         raise MissingToolError("describing a kernel needs objdump, which is not installed; install binutils")
     command = [tool, "-d", "-r", "-w", "-M", "intel", "--no-show-raw-insn", str(path)]
-    text = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
     functions: dict[str, Function] = {}
-    section, current, pending = "", None, []
-    for line in text.splitlines():
+    section, current, pending, count = "", None, [], 0
+    for line in _lines(command):
         if found := _SECTION.match(line):
             section = found.group(1)
         elif found := _FUNCTION.match(line):
@@ -139,8 +140,26 @@ def disassemble(path: Path) -> dict[str, Function]:
             instruction = _instruction(int(found.group(1), 16), found.group(2))
             if instruction:
                 current.instructions.append(instruction)
+                count += 1
+                if count > _MAX_INSTRUCTIONS:
+                    return None
     _relocate(functions, pending)
     return functions
+
+
+def _lines(command: list[str]) -> Iterator[str]:
+    """What a program prints, line by line, ended with whoever reads it."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
+    ) as process:
+        late = threading.Timer(_TIMEOUT_S, process.kill)
+        late.start()
+        try:
+            assert process.stdout is not None
+            yield from process.stdout
+        finally:
+            late.cancel()
+            process.kill()
 
 
 def _relocate(functions: Mapping[str, Function], pending: Iterable[tuple[Instruction, str, int]]) -> None:
@@ -294,7 +313,7 @@ def object_facts(path: Path, entry: str = "evo_run") -> dict[str, Any] | None:
         loop; ``vectors_per_trip`` and ``accumulators``: the most of any innermost loop.
     """
     functions = disassemble(path)
-    if entry not in functions or sum(len(f.instructions) for f in functions.values()) > _MAX_INSTRUCTIONS:
+    if functions is None or entry not in functions:
         return None
     flows = {name: _flow(function) for name, function in functions.items() if function.instructions}
     weighted: Counter[str] = Counter()

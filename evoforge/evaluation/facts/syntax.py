@@ -10,47 +10,18 @@ once at most do not count, names do not matter, and code that is never called is
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from evoforge.core import Params, Signature
+from evoforge.evaluation.build import Builder
 from evoforge.evaluation.facts.loops import Loop, Nest, run_nest
-from evoforge.evaluation.targets import find_compiler
 
-__all__ = ["preprocess", "syntax_facts"]
+__all__ = ["syntax_facts"]
 
 _MAX_BLOCK = 16
-_PROLOGUE = """#define EVO_SIZE(tensor, dim) (EVO_SIZE_##tensor##_##dim)
-#define EVO_STRIDE(tensor, dim) (EVO_STRIDE_##tensor##_##dim)
-"""
 
 
-def preprocess(source: str, defines: Sequence[str], compiler: str) -> str | None:
-    """The kernel's own text with its macros and conditionals resolved; None if that fails.
-
-    What it includes is left out, so that headers neither cost time nor hide the kernel.
-    """
-    own = [
-        "" if line.lstrip().startswith("#") and line.lstrip("# \t").startswith("include") else line
-        for line in source.splitlines()
-    ]
-    command = [compiler, "-E", "-P", "-w", "-std=gnu++17", "-x", "c++", *defines, "-"]
-    try:
-        done = subprocess.run(
-            command, input=_PROLOGUE + "\n".join(own) + "\n", capture_output=True, text=True, errors="replace",
-            timeout=10, check=False, cwd=Path("/"), env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if done.returncode != 0:
-        return None
-    # The grammar takes a pragma for a statement: it would stand for the body of an unbraced loop.
-    return "\n".join(line for line in done.stdout.splitlines() if not line.lstrip().startswith("#"))
-
-
-def syntax_facts(source: str, params: Params, signature: Signature, vector_bytes: int) -> dict[str, Any] | None:
+def syntax_facts(source: str, params: Params, signature: Signature, builder: Builder) -> dict[str, Any] | None:
     """Tiling facts; None if the text cannot be preprocessed or does not define `evo_run`.
 
     Returns:
@@ -58,23 +29,34 @@ def syntax_facts(source: str, params: Params, signature: Signature, vector_bytes
         ``levels``: the same with 1 more where the path ends in a register block;
         ``register_block``: whether any does; ``nest``: the deepest nest.
     """
-    # Parameters are written in a way that the evaluation recognises (see expressions.py).
-    defines = [f"-D{name}={_marked(value)}" for name, value in sorted(params.items())]
+    # Parameters are written in a way that the evaluation recognises (see expressions.py), except where they
+    # may become part of a name.
+    write = str if "##" in source else _marked
+    defines = [f"-D{name}={write(value)}" for name, value in sorted(params.items())]
     strides: set[int] = set()
-    for spec in (*signature.inputs, *signature.constants, *signature.outputs):
-        product = 1
-        for dim in reversed(range(len(spec.shape))):
-            defines.append(f"-DEVO_SIZE_{spec.name}_{dim}={spec.shape[dim]}")
-            defines.append(f"-DEVO_STRIDE_{spec.name}_{dim}={spec.stride[dim]}")
-            product *= spec.shape[dim]
-            strides |= {spec.stride[dim], product}
-    text = preprocess(source, defines, find_compiler())
+    known = {
+        "abi": 1,
+        "n_in": len(signature.inputs),
+        "n_const": len(signature.constants),
+        "n_out": len(signature.outputs),
+    }
+    groups = (("in", signature.inputs), ("cst", signature.constants), ("out", signature.outputs))
+    for group, specs in groups:
+        for number, spec in enumerate(specs):
+            product = 1
+            known[f"{group}[{number}].rank"] = len(spec.shape)
+            for dim in reversed(range(len(spec.shape))):
+                for what, value in (("size", spec.shape[dim]), ("stride", spec.stride[dim])):
+                    defines.append(f"-DEVO_{what.upper()}_{group}{number}_{dim}={value}")
+                    known[f"{group}[{number}].{what}[{dim}]"] = value
+                product *= spec.shape[dim]
+                strides |= {spec.stride[dim], product}
+    text = builder.preprocess(source, defines)
     if text is None:
         return None
-    nest = run_nest(text, lanes=max(1, vector_bytes // 4), strides=frozenset(strides - {0, 1}))
-    if nest is None:
-        return None
-    return _levels(nest)
+    lanes = max(1, builder.target.vector_bytes // 4)
+    nest = run_nest(text, lanes=lanes, strides=frozenset(strides - {0, 1}), known=known)
+    return None if nest is None else _levels(nest)
 
 
 def _marked(value: int) -> str:

@@ -25,7 +25,12 @@ from evoforge.paths import cache_dir, include_dir, native_dir
 
 __all__ = ["trace_facts"]
 
-_FLAGS = ("-fno-tree-vectorize", "-fsanitize=kernel-address", "--param", "asan-instrumentation-with-call-threshold=0")
+# The last ones: nothing in the text may ask not to be seen, or ask whether it is.
+_FLAGS = (
+    *("-fno-tree-vectorize", "-fsanitize=kernel-address", "--param", "asan-instrumentation-with-call-threshold=0"),
+    *("-U__SANITIZE_ADDRESS__", "-Dno_sanitize(...)=", "-Dno_sanitize_address=", "-Dno_address_safety_analysis="),
+    *("-D__no_sanitize__(...)=", "-D__no_sanitize_address__=", "-D__no_address_safety_analysis__="),
+)
 _MAX_TENSOR_BYTES = 1 << 30
 _CODES = {name: code for code, name in enumerate(DTYPES)}
 

@@ -112,3 +112,28 @@ def test_what_no_witness_can_tell_is_null(facts: Facts, kernel: Kernels) -> None
     assert found["trace"] is None
     assert Descriptor().measure(found)["fusion"] is None
     assert Descriptor().cell(found) is None
+
+
+UNSEEN = """static __attribute__((no_sanitize("kernel-address"), noinline)) void sweep(const float* x, float* y, int64_t n) {
+    for (int64_t j = 0; j < n; j += V) put(y + j, get(x + j));
+}
+static __attribute__((noinline)) void sweeps(const float* x, float* y, float* ws, int64_t n) {
+#if defined(EVO_TRACED) || defined(__SANITIZE_ADDRESS__)
+    sweep(x, y, n);
+#else
+    sweep(x, ws, n), sweep(ws, y, n);
+#endif
+}"""
+
+
+def test_a_kernel_cannot_hide_from_the_trace(facts: Facts, kernel: Kernels) -> None:
+    for attribute in ('no_sanitize("kernel-address"), ', "no_sanitize_address, ", ""):
+        before = UNSEEN.replace('no_sanitize("kernel-address"), ', attribute)
+        found = facts(kernel("sweeps(x, y, ws, M * N);", before), unfused=1)
+        assert Descriptor(["fusion"]).cell(found) == (0,)
+
+
+def test_what_assembly_writes_has_no_cell(facts: Facts, kernel: Kernels) -> None:
+    copied = 'float v; asm volatile("movss (%1), %0\\n movss %0, (%2)" : "=x"(v) : "r"(AT(x)), "r"(AT(y)) : "memory");'
+    found = facts(kernel("ROWS COLUMNS(1) {" + copied + "}"))
+    assert Descriptor().measure(found) == {"tiling": 0, "memory": None, "fusion": None}

@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from evoforge.core import Signature
-from evoforge.evaluation.facts.syntax import preprocess, syntax_facts
-from evoforge.evaluation.targets import find_compiler
+from evoforge.core import Signature, Status
+from evoforge.evaluation.build import Builder
+from evoforge.evaluation.built import Built
+from evoforge.evaluation.facts import collect_facts
+from evoforge.evaluation.facts.syntax import syntax_facts
 
 Kernels = Callable[..., str]
 Levels = Callable[..., int]
@@ -15,9 +17,9 @@ COPY = "put(AT(y), get(AT(x)));"
 
 
 @pytest.fixture
-def levels(signature: Signature, kernel: Kernels) -> Levels:
+def levels(signature: Signature, kernel: Kernels, builder: Builder) -> Levels:
     def of(body: str, before: str = "", **params: int) -> int:
-        found = syntax_facts(kernel(body, before), params, signature, vector_bytes=64)
+        found = syntax_facts(kernel(body, before), params, signature, builder)
         assert found is not None
         return int(found["levels"])
 
@@ -73,8 +75,8 @@ def test_the_product_form_is_a_tile_where_the_factor_is_a_parameter(levels: Leve
     assert levels(body.replace("COPY", COPY), T0=1) == 0
 
 
-def test_a_register_block_is_told_from_a_tile(signature: Signature, kernel: Kernels) -> None:
-    found = syntax_facts(kernel(UNROLLED), {"TILE": 512, "UNROLL": 4}, signature, 64)
+def test_a_register_block_is_told_from_a_tile(signature: Signature, kernel: Kernels, builder: Builder) -> None:
+    found = syntax_facts(kernel(UNROLLED), {"TILE": 512, "UNROLL": 4}, signature, builder)
     assert found == {"tiles": 1, "levels": 2, "register_block": True, "nest": 4}
 
 
@@ -125,25 +127,101 @@ def test_conditionals_use_the_parameters(levels: Levels) -> None:
     assert [levels(body, TILED=tiled) for tiled in (0, 1)] == [0, 1]
 
 
-def test_text_without_the_entry_or_that_cannot_be_preprocessed_has_no_facts(signature: Signature) -> None:
-    assert syntax_facts("int main() { return 0; }", {}, signature, 64) is None
-    assert syntax_facts("#if\n#error no\n", {}, signature, 64) is None
+def test_text_without_the_entry_or_that_cannot_be_preprocessed_has_no_facts(
+    signature: Signature, builder: Builder
+) -> None:
+    assert syntax_facts("int main() { return 0; }", {}, signature, builder) is None
+    assert syntax_facts("#if\n#error no\n", {}, signature, builder) is None
 
 
-def test_preprocessing_leaves_headers_out() -> None:
-    text = preprocess(
-        '#include <immintrin.h>\n#include "evoforge.h"\nint a = EVO_SIZE(in0, 1);\n',
-        ["-DEVO_SIZE_in0_1=7"],
-        find_compiler(),
-    )
-    assert text is not None
-    assert text.split() == ["int", "a", "=", "(7);"]
+TILED = "for (int64_t t = 0; t < N; t += 256) for (int64_t j = t; j < t + 256; ++j) y[j] = x[j];"
+UNTILED = "for (int64_t j = 0; j < N; ++j) y[j] = x[j];"
 
 
-def test_a_text_too_large_to_follow_has_no_facts(signature: Signature, kernel: Kernels) -> None:
+@pytest.mark.parametrize("macro", ["__SSE2__", "_OPENMP", "__OPTIMIZE__", "EVO_IN", "INT64_MAX"])
+def test_the_branch_that_is_compiled_is_the_one_that_is_seen(levels: Levels, macro: str) -> None:
+    assert levels(f"\n#ifdef {macro}\n{TILED}\n#else\n{UNTILED}\n#endif\n") == 1
+    assert levels(f"\n#ifdef {macro}\n{UNTILED}\n#else\n{TILED}\n#endif\n") == 0
+
+
+@pytest.mark.parametrize(
+    "line", ["%:include <stdint.h>", "/* a comment\n#include <foo> */", '#line 9 "other.h"', '# 9 "other.h" 1']
+)
+def test_how_a_header_is_included_and_what_a_line_is_said_to_be_hide_nothing(levels: Levels, line: str) -> None:
+    assert levels(TILED, line) == 1
+
+
+def test_members_and_overloads_are_followed(levels: Levels) -> None:
+    tiled = "(const float* x, float* y, int64_t N) { TILED }".replace("TILED", TILED)
+    assert levels("Tool::work(x, y, N);", f"struct Tool {{ static void work{tiled} }};") == 1
+    assert levels("Tool tool; tool.work(x, y, N);", f"class Tool {{ public: void work{tiled} }};") == 1
+    assert levels("Tool tool; tool(x, y, N);", f"struct Tool {{ void operator(){tiled} }};") == 1
+    by = "template <int Size> struct Tool { static void work" + tiled.replace("256", "Size") + " };"
+    assert levels("Tool<256>::work(x, y, N);", by) == 1
+    unused = "static void work(float) {} static void work(float* x, float y, int64_t N) {}"
+    assert levels("work(x, y, N);", f"static void work{tiled} {unused}") == 1
+    assert levels("work(x, y, N);", f"{unused} static void work{tiled}") == 1
+
+
+def test_a_parameter_may_become_part_of_a_name(levels: Levels) -> None:
+    before = "#define JOIN(a, b) a##b\n#define CALL(a, b) JOIN(a, b)\n"
+    before += f"static void work_8(const float* x, float* y, int64_t N) {{ {TILED} }}"
+    assert levels("CALL(work_, WIDE)(x, y, N);", before, WIDE=8) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"if (call->n_in == 7) {{ {TILED} }} {UNTILED}",
+        f"{UNTILED} if (call->n_out) return 0; {TILED}",
+        f"{UNTILED} return 0; {TILED}",
+        f"if (call->in[0].size[1] < 16) {{ {TILED} }} else {{ {UNTILED} }}",
+        f"{UNTILED} for (;;) {{ break; {TILED} }}",
+    ],
+)
+def test_what_no_call_reaches_is_no_level(levels: Levels, body: str) -> None:
+    assert levels(body) == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"switch (M) {{ case 1: break; default: {TILED} }}",
+        f"if (x[0] > 0) goto after; return 0; after: {TILED}",
+        f"if (x[0] > 0) return 1; {TILED}",
+        f"for (int64_t i = 0; i < M; ++i) {{ if (x[i] > 0) continue; }} {TILED}",
+    ],
+)
+def test_what_a_call_may_reach_is_seen(levels: Levels, body: str) -> None:
+    assert levels(body) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "before"),
+    [
+        ("for (int64_t i = 0; i < 1; i += 0) break;", ""),
+        ("int64_t i = 0; while (i < M) { ++i; --i; break; }", ""),
+        ("", "constexpr int64_t big = " + "1 + " * 3000 + "1;"),
+        ("", "static const int table[] = {" + "1, " * 300_000 + "};"),
+        ("uint64_t h = 3;" + "h = h * h;" * 40 + "y[0] = h;", ""),
+        ("float s = 0;" + "".join(f"s = s + x[{k}];" for k in range(3000)) + "y[0] = s;", ""),
+        ("ROWS {" + "f(x);" * 300 + "}", "static void f(const float* p) { if (0) {" + "++p;" * 3000 + "} }"),
+    ],
+    ids=["no step", "no step in all", "long sum", "long table", "squares", "unrolled", "dead code"],
+)
+def test_strange_texts_end_soon(
+    signature: Signature, kernel: Kernels, builder: Builder, body: str, before: str
+) -> None:
+    found = collect_facts(kernel(body, before), {}, Built(Status.CORRECT), signature, None, builder.target, builder)[
+        "syntax"
+    ]
+    assert found is None or found["tiles"] == 0
+
+
+def test_a_text_too_large_to_follow_has_no_facts(signature: Signature, kernel: Kernels, builder: Builder) -> None:
     deep = "ROWS { f(x); f(x); f(x); }"
     before = "static void f(const float* p) {}" + "".join(
         f"static void f{k}(const float* p) {{ {'f%s(p);' % (k - 1 if k else '') * 9} }}" for k in range(9)
     )
     body = deep.replace("f(x)", "f8(x)")
-    assert syntax_facts(kernel(body, before), {}, signature, 64) is None
+    assert syntax_facts(kernel(body, before), {}, signature, builder) is None
