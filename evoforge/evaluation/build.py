@@ -41,7 +41,8 @@ _MIN_FREE_BYTES = 1 << 20
 _LOG_BYTES = 4096
 _COMPILE = (
     "-std=gnu++17", "-O3", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros",
-    "-fassociative-math", "-fPIC", "-fvisibility=hidden", "-w", "-fdiagnostics-color=never", "-fmax-errors=10",
+    "-fassociative-math", "-fPIC", "-fvisibility=hidden", "-Werror=return-type", "-Wno-psabi",
+    "-fdiagnostics-color=never", "-fmax-errors=10",
     "-fno-diagnostics-show-caret",
 )  # fmt: skip
 _ONLY_GCC = ("-fmax-errors", "-fno-diagnostics-show-caret")
@@ -122,7 +123,7 @@ class Builder:
         return replace(known, seconds=time.perf_counter() - began)
 
     def preprocess(self, source: str, defines: Sequence[str], *, timeout_s: float = 10.0) -> str | None:
-        """The text with its macros and conditionals resolved as a build resolves them, headers left out; None if it fails.
+        """The text with macros and conditionals resolved as a build resolves them, headers left out; None if it fails.
 
         Args:
             defines: -D flags instead of those of parameters and sizes.

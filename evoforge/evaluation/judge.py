@@ -353,7 +353,9 @@ class Judge:
             check.prepare()
 
     def _new_reference(self) -> ReferenceWorker:
-        return ReferenceWorker(self.task, threads=self._threads, seed=self._weights, isa=self.target.isa)
+        return ReferenceWorker(
+            self.task, threads=self._threads, seed=self._weights, isa=self.target.isa, signatures=self.signatures
+        )
 
     def _live_reference(self) -> ReferenceWorker:
         if self._reference is None:

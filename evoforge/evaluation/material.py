@@ -12,7 +12,7 @@ from evoforge.errors import EvoforgeError, WorkerError
 from evoforge.evaluation.check import check_outputs, poison_slack
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.timing import ring_size
-from evoforge.evaluation.worker import EXTREMES, FAMILIES, Reference, ReferenceWorker
+from evoforge.evaluation.worker import DOMAINS, EXTREMES, FAMILIES, Reference, ReferenceWorker
 
 __all__ = [
     "Known",
@@ -195,7 +195,16 @@ def _under_other_weights(
     worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator
 ) -> Known | None:
     """A set and weights, both fresh, or None where the task itself fails under such weights."""
-    weights = _seed(rng)
+    seed = _seed(rng) // 2 * 2
+    for weights in (seed, seed + 1):  # with other buffers, and where it cannot bear those, without
+        if known := _under(worker, material, tolerance, rng, weights):
+            return known
+    return None
+
+
+def _under(
+    worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator, weights: int
+) -> Known | None:
     inputs, constants = worker.inputs(material.name, _seed(rng)), worker.constants(material.name, weights)
     try:
         reference = worker.reference(material.name, inputs, weights)
@@ -248,8 +257,9 @@ def draw_extremes(
     """A set of each of `EXTREMES` that this task can bear, for would-be elites; drawn once and kept.
 
     Infinite inputs come only where the task declares a policy for NaN and ±Inf in its outputs; the other
-    extremes must leave them finite. Where outputs are integers a set of small integers comes first: which of
-    equal values an index names shows in their ties. As many are drawn as 1 GiB has room for beside the pool.
+    extremes must leave them finite. First comes a set that is one of the pool's but for an eighth of one input, in one
+    piece (`alike`): who knows data by a glance at it is met. Where outputs are integers a set of small integers
+    follows: which of equal values an index names shows in their ties. As many are drawn as 1 GiB has room for beside the pool.
 
     Raises:
         WorkerError: the reference process died.
@@ -260,10 +270,42 @@ def draw_extremes(
         declared = tolerance.nonfinite != "unspecified"
         indices = any(not spec.is_float for spec in material.signature.outputs)
         ties = [_TIES] if indices and all(known.family != _TIES for known in material.pool) else []
-        families = [*ties, *(one for one in EXTREMES if one != "infinite" or declared)][:room] if floating else []
-        drawn = [_bearable(worker, material, tolerance, rng, family) for family in families]
+        families = (
+            [*ties, *(one for one in EXTREMES if one != "infinite" or declared)][: max(room - 1, 0)] if floating else []
+        )
+        alike = [_alike(worker, material, rng)] if room else []
+        drawn = [*alike, *(_bearable(worker, material, tolerance, rng, family) for family in families)]
         material.extremes = tuple(known for known in drawn if known is not None)
     return material.extremes
+
+
+def _alike(worker: ReferenceWorker, material: Material, rng: np.random.Generator) -> Known | None:
+    """The pool's first set, but for a piece that comes from its second."""
+    first, second = (known.inputs for known in material.pool[:2])
+    inputs = SharedTensors(material.signature.inputs)
+    largest = max(range(len(inputs.specs)), key=lambda at: inputs.specs[at].nbytes, default=-1)
+    for at in range(len(inputs.specs)):
+        inputs.bytes_of(at)[...] = first.bytes_of(at)
+    if largest < 0 or not inputs.specs[largest].nbytes:
+        inputs.close()
+        return None
+    spec, segment = inputs.specs[largest], inputs.segments[largest]
+    count = -(-(spec.nbytes // spec.itemsize) // 8)
+    start = int(rng.integers(spec.nbytes // spec.itemsize - count + 1))
+    begin = segment.data - segment.start + start * spec.itemsize
+    piece = slice(begin, begin + count * spec.itemsize)
+    inputs.bytes_of(largest)[piece] = second.bytes_of(largest)[piece]
+    try:
+        known = Known(inputs, worker.reference(material.name, inputs), "alike")
+    except WorkerError:
+        raise
+    except EvoforgeError:  # the reference raises on such data, which is an answer
+        inputs.close()
+        return None
+    if known.finite and not known.reference.moot:
+        return known
+    known.close()
+    return None
 
 
 def _set_bytes(material: Material) -> int:
@@ -276,16 +318,20 @@ def _bearable(
 ) -> Known | None:
     """A set of the family, or None where the task itself fails on it or its answer is moot (then it is `dropped`).
 
+    A task that cannot bear numbers of both signs gets their sizes, be it in one input, and one that bears none of those
+    what is left of the family between the least and the largest number of its own (`DOMAINS`).
+
     Where tiny inputs stand beside a bias and the mean is taken away, what is left are differences that are zero by luck
     of the reference's own order of addition; where equal values' order in a sort decides, it is torch's own.
     """
-    try:
-        known = draw_known(worker, material.name, rng, family)
-    except WorkerError:
-        raise
-    except EvoforgeError:  # the reference raises on such data, which is an answer
-        known = None
-    if known is not None:
+    several = sum(spec.is_float for spec in material.signature.inputs) > 1
+    for domain in DOMAINS if several else [one for one in DOMAINS if one not in (" (last)", " (first)")]:
+        try:
+            known = draw_known(worker, material.name, rng, family + domain)
+        except WorkerError:
+            raise
+        except EvoforgeError:  # the reference raises on such data, which is an answer
+            continue
         borne = (family == "infinite" or known.finite) and not known.reference.moot
         if borne and _accepts_itself(worker, material.name, known, tolerance):
             return known

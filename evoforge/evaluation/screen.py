@@ -50,7 +50,7 @@ _USEFUL = re.compile(
     r"""malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|memalign|free|malloc_usable_size
     |__cxa_(allocate_exception|free_exception|throw|rethrow|get_exception_ptr|init_primary_exception|guard_\w+|bad_\w+
     |throw_\w+|vec_\w+|atexit|thread_atexit|deleted_virtual|(current|uncaught)_exceptions?\w*)|__dynamic_cast|__dso_handle|__once_proxy
-    |__tls_get_addr|_Unwind_(Resume_or_Rethrow|DeleteException)|__gcc_personality_v0|__cpu_(model|indicator_init|features2)
+    |__tls_get_addr|__pthread_key_create|_Unwind_(Resume_or_Rethrow|DeleteException)|__gcc_personality_v0|__cpu_(model|indicator_init|features2)
     |pthread_(create|join|self|equal|once|getspecific|setspecific|key_(create|delete)|(mutex|cond|barrier|rwlock|spin)(attr)?_
     (init|destroy|lock|trylock|unlock|wait|signal|broadcast|rdlock|wrlock|tryrdlock|trywrlock|settype)
     |attr_(init|destroy|[gs]etstacksize))|sem_(init|destroy|wait|trywait|post)|sched_yield

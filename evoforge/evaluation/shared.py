@@ -23,10 +23,11 @@ import numpy.typing as npt
 
 from evoforge.core import TensorSpec
 
-__all__ = ["PAGE", "Segment", "SharedTensors", "hidden", "numpy_dtype"]
+__all__ = ["PAGE", "Segment", "SharedTensors", "exchanged", "hidden", "numpy_dtype"]
 
 PAGE = 4096
 _ALIGN = 64
+_PIECE = 1 << 20
 _F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h; Python names it from 3.13 on
 _NUMPY = {
     "f32": "<f4", "f64": "<f8", "f16": "<f2", "bf16": "<u2", "i8": "i1", "u8": "u1",
@@ -141,6 +142,25 @@ def hidden(tensors: Sequence[SharedTensors]) -> Iterator[None]:
         finally:
             for segment, place in zip(segments, places, strict=True):
                 segment[:] = place
+
+
+@contextlib.contextmanager
+def exchanged(*pairs: tuple[SharedTensors, SharedTensors]) -> Iterator[None]:
+    """Until the block ends, two memories of one layout hold what the other held, for everybody who shares them."""
+    _exchange(pairs)
+    try:
+        yield
+    finally:
+        _exchange(pairs)
+
+
+def _exchange(pairs: Sequence[tuple[SharedTensors, SharedTensors]]) -> None:
+    for one, other in pairs:
+        for at in range(len(one.specs)):
+            a, b = one.bytes_of(at), other.bytes_of(at)
+            for start in range(0, len(a), _PIECE):
+                piece = slice(start, start + _PIECE)
+                a[piece], b[piece] = b[piece].copy(), a[piece].copy()
 
 
 _kept = np.empty(0, np.uint8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,10 +13,10 @@ from evoforge.core import Status, Tolerance
 from evoforge.evaluation.check import Check, Samples, check_outputs, damaged_slack, poison, poison_slack
 from evoforge.evaluation.material import Known, Material
 from evoforge.evaluation.runner import KernelFault, Runner
-from evoforge.evaluation.shared import SharedTensors, hidden
+from evoforge.evaluation.shared import SharedTensors, exchanged, hidden
 from evoforge.evaluation.timing import CUT_S, Brief
 
-__all__ = ["SLOW_SCATTER", "FreshBatches", "SampledBatches", "Verified", "WrongOutput", "verify"]
+__all__ = ["SLOW_SCATTER", "FreshBatches", "SampledBatches", "Verified", "WrongOutput", "verify", "verify_later"]
 
 SLOW_SCATTER = 6e9
 """Bytes per second that one thread writes to pages that no cache holds, where nothing better is known: 4e9 to 7e9 were
@@ -27,7 +27,8 @@ _IDLE = 3  # batches without a call, of which the median is taken off
 _IDLE_S = 1e-3  # and no more than this: what a kernel makes of them is its own affair
 _LEAST_CALLS = 3  # of a brief batch that is cut
 _FILLS = (0xFF, 0x3F)  # as float32: NaN, and 0.747
-_STRANGE = 1 / 8  # of batches, how many are preceded by one that ends on another family
+_STRANGE = 1 / 8  # of batches, how many are preceded by one of data that no timed batch has
+_LATER, _LATER_S = (200, 20_000), 0.5  # calls before one that is verified, and how long they may take
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,34 @@ def verify(
         for index, item in enumerate(known[1:], 1)
     ]
     return Verified(max(one.max_error for one in (first, *again, *others)), all(one.same for one in again))
+
+
+def verify_later(
+    runner: Runner, known: Known, other: Known, outputs: tuple[SharedTensors, SharedTensors], tolerance: Tolerance,
+    rng: np.random.Generator, *, limit_s: float,
+) -> None:  # fmt: skip
+    """For a kernel that can remember: is it still right after a secret number of calls, and where other data has
+    come to the addresses that it knows?
+
+    `runner` must have been made with `known` as its first set and with its weights, and has been called on it. `other`
+    is of the same weights, or the kernel reads weights at every call.
+
+    Raises:
+        KernelFault: WRONG, OUT_OF_BOUNDS, or how the kernel failed.
+    """
+    took_s = runner.run(1, 0, timeout_s=limit_s)
+    calls = min(int(rng.integers(*_LATER)), int(_LATER_S / max(took_s, 1e-9)))
+    if calls:
+        runner.run(calls, 0, span=1, timeout_s=limit_s + 20 * _LATER_S)
+    _one(runner, known, 0, outputs, 0, tolerance, limit_s)
+    weights = [(known.constants, other.constants)] if known.constants and other.constants else []
+    with exchanged((known.inputs, other.inputs), *weights):
+        try:
+            _one(runner, replace(other, inputs=known.inputs), 0, outputs, 1, tolerance, limit_s)
+        except WrongOutput as wrong:
+            raise WrongOutput(
+                f"where other data has come to an address that it had read before: {wrong.reason}", wrong.max_error
+            ) from None
 
 
 def _one(
@@ -140,6 +169,7 @@ class SampledBatches:
         self._calls = 0  # in it
         self._took_s = 0.0  # by the one call before it
         self._cut = False
+        self._swapped = False  # whether the first two sets hold each other's data
         for variant, written in enumerate((*material.outputs, *material.spare)):
             poison(written, variant & 1)
 
@@ -201,18 +231,31 @@ class SampledBatches:
     def batch(self, n: int, expected_s: float) -> float:
         """Seconds for n calls that end on a random one of the sets whose right answer is known.
 
-        Now and then another batch comes before, which is not timed, ends on a stranger, and looks no different: what is
-        right for the task's own inputs only, wherever it believes to be timed, is met.
+        Now and then another batch comes before, which is not timed and looks no different. It ends on a stranger, or
+        the first two sets have changed places: what is right for the task's own inputs only, or where nothing has
+        changed since it last looked, wherever it believes to be timed, is met.
 
         Raises:
             KernelFault: the batch failed, took too long, or a sampled element is not right.
         """
         limit_s = 5 * self._limit_s + 20 * expected_s
-        if self._strangers and self._rng.random() < _STRANGE:
-            sets = self._sets + len(self._strangers)
-            self._run(n, int(self._rng.integers(self._sets, sets)), sets, limit_s)
+        if self._rng.random() < _STRANGE:
+            self._run_strange(n, limit_s)
         known = [index for index in range(self._sets) if self._material.answer(index) is not None]
         return self._run(n, int(self._rng.choice(known)), self._sets, limit_s)
+
+    def _run_strange(self, n: int, limit_s: float) -> None:
+        stranger = int(self._rng.integers(-1, len(self._strangers)))
+        if stranger >= 0:
+            self._run(n, self._sets + stranger, self._sets + len(self._strangers), limit_s)
+            return
+        first, second = self._material.pool[:2]
+        with exchanged((first.inputs, second.inputs)):
+            self._swapped = True
+            try:
+                self._run(n, int(self._rng.integers(min(2, self._sets))), self._sets, limit_s)
+            finally:
+                self._swapped = False
 
     def _run(self, n: int, last: int, sets: int, limit_s: float) -> float:
         samples = [Samples(outputs, self._rng) for outputs in self._material.outputs]
@@ -224,7 +267,8 @@ class SampledBatches:
 
     def _check(self, samples: Samples, index: int) -> None:
         stranger = self._strangers[index - self._sets] if index >= self._sets else None
-        answer = stranger.reference if stranger else self._material.answer(index)
+        swapped = self._swapped and index < 2
+        answer = stranger.reference if stranger else self._material.answer(1 - index if swapped else index)
         if answer is None:
             return
         found = samples.check(answer, self._tolerance)

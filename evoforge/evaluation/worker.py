@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +19,7 @@ from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.wire import MAX_FDS
 from evoforge.evaluation.worker_process import WorkerProcess
 
-__all__ = ["EXTREMES", "FAMILIES", "BaselineWorker", "Precision", "Reference", "ReferenceWorker"]
+__all__ = ["DOMAINS", "EXTREMES", "FAMILIES", "BaselineWorker", "Precision", "Reference", "ReferenceWorker"]
 
 Precision = Literal["fp32", "bf16"]
 Given = ParamSpec("Given")
@@ -33,6 +35,12 @@ EXTREMES = ("offset", "outliers", "large", "tiny", "zeros", "infinite")
 one sign; get_inputs() with one of 128 elements of magnitude 2^[−2, 6] instead; standard normal times the fourth root
 of the type's largest number; around its smallest normal number, denormals included; normal, half of it +0 or −0;
 normal, one in a thousand ±Inf."""
+
+
+DOMAINS = ("", " (positive)", " (last)", " (first)", " (inside)")
+"""Behind a family's name: as they are drawn; their absolute values; those in the last or the first floating input only;
+and each input's mapped into the range that its values from get_inputs() have, by a curve that is steep about 0, zeros
+to either end of it."""
 
 
 @dataclass(frozen=True)
@@ -120,15 +128,17 @@ class ReferenceWorker(_Worker):
         threads: torch threads and CPUs.
         isa: the target's ISA, to which torch's own kernels are held.
         timeout_s: limit of one request.
+        signatures: what another process of the task was described as, and this one's tensors must be.
     """
 
     def __init__(
-        self, task: Task, *, threads: int = 1, seed: int = 0, isa: str = "native", timeout_s: float = 300.0
-    ) -> None:
+        self, task: Task, *, threads: int = 1, seed: int = 0, isa: str = "native", timeout_s: float = 300.0,
+        signatures: Mapping[str, Signature] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(
             WorkerProcess(task, "reference", side="reference", threads=threads, seed=seed, isa=isa, timeout_s=timeout_s)
         )
-        self._signatures: dict[str, Signature] = {}
+        self._signatures = dict(signatures or {})
 
     @_decoded
     def describe(self) -> dict[str, Signature]:
@@ -144,6 +154,11 @@ class ReferenceWorker(_Worker):
             self._signatures = {name: Signature.from_json(data) for name, data in answer["signatures"].items()}
         return dict(self._signatures)
 
+    def _described(self, workload: str, group: str) -> Sequence[TensorSpec] | None:
+        """What the tensors must be by `describe`; None before it."""
+        known = self._signatures.get(workload)
+        return getattr(known, group) if known else None
+
     @_decoded
     def analyse(self, function: str, workload: str) -> Any:
         """What ``module:function`` returns in the child for (eval-mode module, list of example inputs)."""
@@ -158,17 +173,18 @@ class ReferenceWorker(_Worker):
         answer, fds = self._process.call(
             "constants", f"copying the weights of workload {workload}", workload=workload, weights=weights
         )
-        return _shared(answer["specs"][0], fds[0])
+        return _shared(answer["specs"][0], fds[0], self._described(workload, "constants"))
 
     @_decoded
     def inputs(self, workload: str, seed: int, family: str = "given") -> SharedTensors:
-        """One input set of a family (`FAMILIES`, `EXTREMES`); equal seeds give equal sets. The caller closes it."""
-        if family not in FAMILIES + EXTREMES:
+        """One input set of a family (`FAMILIES`, `EXTREMES`, with one of `DOMAINS`); equal seeds give equal sets. The
+        caller closes it."""
+        if family not in {name + domain for name in FAMILIES + EXTREMES for domain in DOMAINS}:
             raise UsageError(f"expected an input family of {', '.join(FAMILIES + EXTREMES)}, got {family!r}")
         answer, fds = self._process.call(
             "inputs", f"making inputs of workload {workload}", workload=workload, seed=seed, family=family
         )
-        return _shared(answer["specs"][0], fds[0])
+        return _shared(answer["specs"][0], fds[0], self._described(workload, "inputs"))
 
     @_decoded
     def reference(self, workload: str, inputs: SharedTensors, weights: int | None = None) -> Reference:
@@ -180,7 +196,16 @@ class ReferenceWorker(_Worker):
         what = f"running the fp64 reference of workload {workload}"
         with _lent([inputs]) as lent:
             answer, fds = self._process.call("reference", what, lent, workload=workload, weights=weights)
-        y64, d, also, picked = (_shared(specs, fd) for specs, fd in zip(answer["specs"], fds, strict=True))
+        outputs = self._described(workload, "outputs")
+        exact = outputs and [_dense(spec, "f64" if spec.is_float else "i64") for spec in outputs]
+        scales = outputs and [_dense(spec, "f32") for spec in outputs if spec.is_float]
+        y64, d, also, picked = (
+            _shared(specs, fd, expected)
+            for specs, fd, expected in zip(answer["specs"], fds, (exact, scales, None, None), strict=True)
+        )
+        ref_error = tuple(map(float, answer["ref_error"]))
+        if len(ref_error) != len(y64.specs) or not all(map(math.isfinite, ref_error)):
+            raise WorkerError(f"expected an error for each of {len(y64.specs)} outputs from a worker, got {ref_error}")
         if [spec.shape[1:] for spec in also.specs] not in ([], [(3,)]):
             raise WorkerError(f"expected other indices of shape (k, 3) from a worker, got {also.specs}")
         equal = tuple((int(at), int(inner)) for at, inner in answer["equal"])
@@ -189,7 +214,7 @@ class ReferenceWorker(_Worker):
             fits = rows > 0 < inner and 0 <= at < len(y64.specs) and rows % inner == 0
             if not fits or y64.specs[at].dtype != "i64" or y64.specs[at].numel % rows:
                 raise WorkerError(f"expected rows that output {at} chose among from a worker, got {spec}")
-        return Reference(y64, d, tuple(answer["ref_error"]), also, picked, equal, str(answer["moot"]))
+        return Reference(y64, d, ref_error, also, picked, equal, str(answer["moot"]))
 
     @_decoded
     def outputs(
@@ -203,7 +228,7 @@ class ReferenceWorker(_Worker):
         what, fields = f"running workload {workload} in {precision}", {"precision": precision, "weights": weights}
         with _lent([inputs]) as lent:
             answer, fds = self._process.call("outputs", what, lent, workload=workload, **fields)
-        return _shared(answer["specs"][0], fds[0])
+        return _shared(answer["specs"][0], fds[0], self._described(workload, "outputs"))
 
 
 class BaselineWorker(_Worker):
@@ -299,16 +324,30 @@ def _lent(sets: Sequence[SharedTensors]) -> Iterator[list[int]]:
             os.close(fd)
 
 
-def _shared(rows: Sequence[Any], fd: int) -> SharedTensors:
+def _dense(spec: TensorSpec, dtype: str) -> TensorSpec:
+    """The contiguous tensor of that shape."""
+    strides = itertools.accumulate(reversed(spec.shape[1:]), lambda step, size: step * max(size, 1), initial=1)
+    return TensorSpec(spec.name, spec.shape, tuple(strides)[::-1] if spec.shape else (), dtype)
+
+
+def _shared(rows: Sequence[Any], fd: int, expected: Sequence[TensorSpec] | None = None) -> SharedTensors:
     """Tensors that a worker made, which can shrink them no more: to read what is gone would end this process.
 
     Raises:
-        WorkerError: it is no such memory, or too little.
+        WorkerError: it is no such memory, too little, or holds other tensors than expected.
     """
     specs = [TensorSpec(name, tuple(shape), tuple(step), dtype) for name, shape, step, dtype in rows]
     try:
+        if expected is not None and [_layout(spec) for spec in specs] != [_layout(spec) for spec in expected]:
+            raise ValueError(f"others than the {len(expected)} that were described")
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         return SharedTensors(specs, fd)
     except (OSError, ValueError) as error:
         os.close(fd)
         raise WorkerError(f"expected memory for {len(specs)} tensors from a worker, got: {error}") from None
+
+
+def _layout(spec: TensorSpec) -> tuple[object, ...]:
+    """What says where an element lies: strides of single elements do not."""
+    steps = tuple(step for step, size in zip(spec.stride, spec.shape, strict=True) if size > 1)
+    return spec.dtype, spec.shape, steps if spec.numel else ()

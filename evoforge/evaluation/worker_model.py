@@ -70,7 +70,8 @@ class WorkloadModel:
         """The same workload with other weights.
 
         They are made anew under `seed`; parameters that come out the same, being made of constants, are
-        scaled by U[0.5, 1.5) and moved by a tenth of their size, running means and variances likewise. A
+        scaled by U[0.5, 1.5) and moved by a tenth of their size, running means and variances likewise. Under even
+        seeds finite buffers of the state dict are scaled, too: nobody says that they keep what the task puts there. A
         model whose weights then have other shapes keeps those that it had.
         """
         model = copy.deepcopy(self._make_model(self._module, seed))
@@ -81,10 +82,14 @@ class WorkloadModel:
         ]:
             return self
         generator = torch.Generator().manual_seed(seed)
+        loaded = model.state_dict().keys()
         for name, weight in new.items():
-            moves = isinstance(weight, torch.nn.Parameter) or name.endswith(("running_mean", "running_var"))
-            if moves and weight.is_floating_point() and torch.equal(weight, old[name]):
+            if not weight.is_floating_point() or not torch.equal(weight, old[name]):
+                continue
+            if isinstance(weight, torch.nn.Parameter) or name.endswith(("running_mean", "running_var")):
                 weight.copy_(_moved(weight, generator, positive=name.endswith("running_var")))
+            elif seed % 2 == 0 and name in loaded and bool(weight.isfinite().all()):
+                weight.mul_(torch.rand(weight.shape, generator=generator).to(weight.dtype) + 0.5)
         _share_plain_tensors(self.model, model)
         other = copy.copy(self)
         other.model = model
@@ -113,7 +118,15 @@ class WorkloadModel:
         if shapes != [spec.shape for spec in self.signature.inputs]:
             raise self._refused(f"expected get_inputs() to return the same shapes every time, got {shapes}")
         generator = torch.Generator().manual_seed(seed)
-        return [drawn(tensor, family, generator) for tensor in tensors]
+        name, _, domain = family.partition(" ")
+        if domain not in ("(first)", "(last)"):
+            return [drawn(tensor, family, generator) for tensor in tensors]
+        floats = [at for at, tensor in enumerate(tensors) if tensor.is_floating_point()]
+        chosen = floats[0 if domain == "(first)" else -1] if floats else -1
+        return [
+            drawn(tensor, f"{name} (positive)", generator) if at == chosen else tensor
+            for at, tensor in enumerate(tensors)
+        ]
 
     def outputs(self, tensors: Sequence[torch.Tensor], precision: str) -> list[torch.Tensor]:
         """The outputs in fp32 (f64 tasks: as they are) or with everything in bfloat16."""

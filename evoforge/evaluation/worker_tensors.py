@@ -122,9 +122,22 @@ def _disjoint(tensor: torch.Tensor) -> bool:
 
 
 def drawn(tensor: torch.Tensor, family: str, generator: torch.Generator) -> torch.Tensor:
-    """A tensor like `tensor` from an input family; integers and bools stay as they are."""
+    """A tensor like `tensor` from an input family, with its domain; integers and bools stay as they are."""
+    family, _, domain = family.partition(" ")
     if family == "given" or not tensor.is_floating_point():
         return tensor
+    value = _of_family(tensor, family, generator)
+    if domain == "(positive)":
+        value = value.abs()
+    elif domain == "(inside)" and tensor.numel():
+        least, largest = (float(end) for end in torch.aminmax(tensor))
+        place = torch.where(value == 0, torch.signbit(value).logical_not().double(), torch.sigmoid(2 * value.double()))
+        value = torch.lerp(torch.full_like(place, least), torch.full_like(place, largest), place)
+        return value.to(tensor.dtype).clamp(min=least, max=largest)
+    return value.to(tensor.dtype)
+
+
+def _of_family(tensor: torch.Tensor, family: str, generator: torch.Generator) -> torch.Tensor:
     shape = tensor.shape
     if family == "normal":
         value = torch.randn(shape, generator=generator)
@@ -158,7 +171,7 @@ def drawn(tensor: torch.Tensor, family: str, generator: torch.Generator) -> torc
         value = torch.where(place, torch.copysign(torch.tensor(put), value), value)
     else:
         value = torch.randint(-8, 9, shape, generator=generator)
-    return value.to(tensor.dtype)
+    return value
 
 
 def perturb(into: torch.Tensor, source: torch.Tensor, u: float, rng: np.random.Generator) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from evoforge.core import DTYPES, Signature, TensorSpec
+from evoforge.lowering.idle import work
 from evoforge.lowering.index import bounds, names, plain_axis
 from evoforge.lowering.ir import (
     Affine,
@@ -43,15 +44,17 @@ def flops(graph: Graph) -> dict[str, float]:
     """Working dtype → floating-point operations of all stages; a transcendental counts as one.
 
     Distinct subexpressions of a stage count once per point of its domain, a reduction one more per
-    point (two for pairs such as Welford's). Where a guarded product is zero no work is counted, so
-    padding and transposed convolutions cost what an implementation has to do; and a sum that slides
-    along an axis counts as many products as minimal filtering takes for six outputs at once.
+    point (two for pairs such as Welford's). Where a product is zero by its place, or nobody reads it, no work is
+    counted, so padding, transposed convolutions and triangles cost what an implementation has to do; and a sum that
+    slides along an axis counts as many products as minimal filtering takes for six outputs at once.
     """
     total: dict[str, float] = {}
+    needed = work(graph).points
     for stage in graph.stages:
-        points = float(math.prod(extents_of(stage).values()))
+        points, share = float(math.prod(extents_of(stage).values())), needed[stage.name]
         if stage.monoid == "sum":
-            points *= _share_inside(stage) * _share_of_sliding(stage)
+            share = min(share, _share_inside(stage)) * _share_of_sliding(stage)
+        points *= share
         for node in _distinct(stage.body):
             dtype = dtype_of(node.args[0], graph.tensors) if node.dtype == "bool" else node.dtype
             if dtype in _FLOATS:
@@ -230,11 +233,12 @@ def signature_of(graph: Graph) -> Signature:
 def read_elements(graph: Graph) -> dict[str, int]:
     """Input or constant → elements of it that every implementation has to read; those that nothing reads are left out.
 
-    Estimated from above: at most what all reads touch one by one, and at most the box around them.
+    At most what all reads touch one by one, and at most the box around them; what is read in vain does not count.
     Where an index is read from memory it may always be the same, so a table counts one row.
     """
     ones: dict[str, dict[Load, int]] = {}
     boxes: dict[str, list[tuple[int, int]]] = {}
+    needed = work(graph).loads
     for stage in graph.stages:
         extents = extents_of(stage)
         for load in loads(stage.body):
@@ -243,7 +247,8 @@ def read_elements(graph: Graph) -> dict[str, int]:
                 continue
             ranges = [_inside(index, size, extents) for index, size in zip(load.index, tensor.shape, strict=True)]
             known = ones.setdefault(load.tensor, {})
-            known[load] = max(known.get(load, 0), _touching(load, ranges, extents))
+            touched = int(needed[stage.name, load] * _touching(load, ranges, extents))
+            known[load] = max(known.get(load, 0), touched)
             box = boxes.setdefault(load.tensor, ranges)
             boxes[load.tensor] = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(box, ranges, strict=True)]
     return {

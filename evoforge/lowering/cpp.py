@@ -106,7 +106,7 @@ def print_kernel(
     """
     kernel = Kernel(domain, plan, schedule, Names(domain), matrix_parts)
     _pointers(kernel)
-    done = 0
+    done, taken = 0, set[str]()
     while done < len(plan.nests):
         if done:
             kernel.body.append("")
@@ -115,7 +115,9 @@ def print_kernel(
         printers = [
             NestPrinter(kernel, interleaved(domain, nest) if schedule.vector else nest, lanes) for nest in members
         ]
+        start = len(kernel.body)
         print_chain(printers) if chain else printers[0].run()
+        kernel.body[start:] = _declared_once(kernel.body[start:], taken)
         done += len(members)
     _settle(kernel)
     _widen(kernel, lanes)
@@ -129,6 +131,23 @@ def print_kernel(
         body=kernel.body,
     )
     return source + "\n", kernel
+
+
+_DECLARED = re.compile(r" {4}(?!return)(?:const )?[\w:<>]+\*? ([A-Za-z_]\w*)(?: = .*|\[.*|\{.*)?;")
+
+
+def _declared_once(lines: list[str], taken: set[str]) -> list[str]:
+    """A nest's lines; what it declares outside of its loops gets another name where an earlier nest has taken it.
+
+    Nests without row loops stand beside one another, and two of them may want the same intermediate.
+    """
+    names = {found[1] for line in lines if (found := _DECLARED.match(line))}
+    for name in sorted(names & taken):
+        number = next(n for n in count(2) if f"{name}_{n}" not in names | taken)
+        lines = [re.sub(rf"(?<![\w.:]){name}\b", f"{name}_{number}", line) for line in lines]
+        names.add(f"{name}_{number}")
+    taken |= names
+    return lines
 
 
 def _settle(kernel: Kernel) -> None:

@@ -292,6 +292,9 @@ class _Planner:
         self._read(one, tensor, "local")
 
     def _read(self, one: Pass, tensor: str, how: str) -> None:
+        """A pass has one value of a tensor: what it computes at its own place is not what lies at another."""
+        if one.reads.setdefault(tensor, how) != how and "local" in (how, one.reads[tensor]):
+            raise _ReadElsewhere(tensor)
         one.reads[tensor] = how
 
     def _materialise(self, producer: Node, tensor: str) -> None:

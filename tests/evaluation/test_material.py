@@ -21,6 +21,7 @@ WORKLOADS = [{"name": "relu"}, {"name": "ratio", "MODE": "ratio"}, {"name": "who
              {"name": "place", "MODE": "place"}, {"name": "centred", "MODE": "centred"},
              {"name": "ordered", "MODE": "ordered"}, {"name": "sorted", "MODE": "sorted"},
              {"name": "softmax", "MODE": "softmax"}, {"name": "quantised", "MODE": "quantised"},
+             {"name": "log", "MODE": "log"}, {"name": "odds", "MODE": "odds"},
              {"name": "best", "MODE": "best"}, {"name": "layers", "MODE": "layers"}, {"name": "both", "MODE": "both"}]
 
 
@@ -50,10 +51,16 @@ def Model(x):
         return x * 2, (x + 0.3) - (x + 0.3).mean(-1, keepdim=True)
     if MODE == "best":
         return x.topk(4).indices
+    if MODE == "log":
+        return torch.log(x)
+    if MODE == "odds":
+        return torch.logit(x)
     return torch.relu(x) if MODE == "relu" else x + 1
 
 
 def get_inputs():
+    if MODE in ("log", "odds"):
+        return [torch.rand(64, 256) * (0.9 if MODE == "odds" else 9) + 0.05]
     return [torch.arange(64) if MODE == "whole" else torch.randn(64, 1000 if MODE in ("centred", "both") else 256)]
 """
 
@@ -75,7 +82,11 @@ def test_extremes_are_drawn_once_and_hold_what_they_say(worker: ReferenceWorker)
     sets = draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(1))
     assert draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(2)) is sets
     values = {known.family: known.inputs.array(0) for known in sets}
-    assert set(values) == set(EXTREMES) and material.dropped == ()
+    assert set(values) == {"alike", *EXTREMES} and material.dropped == ()
+    first, second = (known.inputs.array(0) for known in material.pool)
+    changed = values["alike"] != first
+    assert 0.1 < changed.mean() < 0.15 and np.ptp(np.flatnonzero(changed)) < changed.size / 8
+    assert (values["alike"] == np.where(changed, second, first)).all()
     tiny = np.finfo(np.float32).tiny
     assert (np.abs(values["large"]) > 1e8).mean() > 0.9
     assert ((np.abs(values["tiny"]) > tiny) & (np.abs(values["tiny"]) < 1e-26)).all()
@@ -93,12 +104,12 @@ def test_extremes_are_drawn_once_and_hold_what_they_say(worker: ReferenceWorker)
     material.close()
 
 
-def test_extremes_that_the_task_itself_cannot_bear_are_dropped(worker: ReferenceWorker) -> None:
+def test_extremes_that_the_task_itself_cannot_bear_stay_within_its_own_numbers(worker: ReferenceWorker) -> None:
     material = material_of(worker, "ratio")
     sets = draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(1))
     # ∞/∞ is NaN in both precisions, and NaN in its place is an answer.
-    assert material.dropped == ("large", "tiny", "zeros") and [known.family for known in sets] == [
-        "offset", "outliers", "infinite",
+    assert not material.dropped and [known.family for known in sets] == [
+        "alike", "offset", "outliers", "large (inside)", "tiny (inside)", "zeros (inside)", "infinite",
     ]  # fmt: skip
     material.close()
 
@@ -114,12 +125,12 @@ def test_extremes_that_move_no_output_are_judged_where_rounding_does_not_either(
     material.close()
 
 
-def test_extremes_that_only_rounding_moves_are_dropped(worker: ReferenceWorker) -> None:
+def test_extremes_that_only_rounding_moves_are_not_judged(worker: ReferenceWorker) -> None:
     """Beside 0.3 nothing is left of tiny inputs: what remains is how exact a mean of equal numbers happens to be."""
     for name in ("centred", "both"):
         material = material_of(worker, name)
         families = [known.family for known in draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))]
-        assert families == ["offset", "outliers", "large", "zeros"] and material.dropped == ("tiny",)
+        assert families == ["alike", "offset", "outliers", "large", "tiny (inside)", "zeros"]
         material.close()
 
 
@@ -132,6 +143,16 @@ def test_extremes_with_equal_values_are_dropped_where_their_order_decides(worker
         material.close()
 
 
+@pytest.mark.parametrize(("name", "least", "most"), [("log", 0, 1e30), ("odds", 0, 0.951)])
+def test_a_task_of_a_domain_is_judged_within_it(worker: ReferenceWorker, name: str, least: float, most: float) -> None:
+    material = material_of(worker, name)
+    drawn = draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))
+    sets = {known.family.partition(" ")[0]: known.inputs.array(0) for known in drawn}
+    assert set(sets) == {"alike", *EXTREMES} - {"infinite"} and not material.dropped
+    assert all((least <= values).all() and (values <= most).all() for values in sets.values())
+    material.close()
+
+
 def test_what_is_only_timed_looks_like_what_is_verified(worker: ReferenceWorker) -> None:
     material = material_of(worker, "whole")
     for inputs in material.ring:
@@ -142,7 +163,8 @@ def test_what_is_only_timed_looks_like_what_is_verified(worker: ReferenceWorker)
 
 def test_integers_have_no_extremes(worker: ReferenceWorker) -> None:
     material = material_of(worker, "whole")
-    assert draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(1)) == ()
+    sets = draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(1))
+    assert [known.family for known in sets] == ["alike"]
     material.close()
 
 

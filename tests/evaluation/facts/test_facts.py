@@ -114,7 +114,8 @@ def test_what_no_witness_can_tell_is_null(facts: Facts, kernel: Kernels) -> None
     assert Descriptor().cell(found) is None
 
 
-UNSEEN = """static __attribute__((no_sanitize("kernel-address"), noinline)) void sweep(const float* x, float* y, int64_t n) {
+UNSEEN = """static __attribute__((no_sanitize("kernel-address"), noinline))
+void sweep(const float* x, float* y, int64_t n) {
     for (int64_t j = 0; j < n; j += V) put(y + j, get(x + j));
 }
 static __attribute__((noinline)) void sweeps(const float* x, float* y, float* ws, int64_t n) {
