@@ -1,7 +1,8 @@
-"""YAML from people: plain data, no key twice."""
+"""YAML from people: plain data, no key twice, numbers as YAML 1.2 has them."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -20,6 +21,28 @@ class _Loader(yaml.SafeLoader):
                     )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+# Numbers as YAML 1.2 and everybody else writes them: 1e-5 is one, 012 is twelve, 1:30 is text.
+_NUMBERS = {
+    "tag:yaml.org,2002:int": r"(?:[-+]?[0-9](?:_?[0-9])*|0x[0-9a-fA-F]+|0o[0-7]+)$",
+    "tag:yaml.org,2002:float": r"(?:[-+]?(?:(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))"
+    r"|\.(?:nan|NaN|NAN))$",
+}
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _NUMBERS]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, _pattern in _NUMBERS.items():
+    _Loader.add_implicit_resolver(_tag, re.compile(_pattern), list("-+.0123456789"))
+
+
+def _integer(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    text = str(loader.construct_scalar(node))
+    return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _integer)
 
 
 def read_yaml(text: str) -> Any:

@@ -259,7 +259,8 @@ def draw_extremes(
     Infinite inputs come only where the task declares a policy for NaN and ±Inf in its outputs; the other
     extremes must leave them finite. First comes a set that is one of the pool's but for an eighth of one input, in one
     piece (`alike`): who knows data by a glance at it is met. Where outputs are integers a set of small integers
-    follows: which of equal values an index names shows in their ties. As many are drawn as 1 GiB has room for beside the pool.
+    follows: which of equal values an index names shows in their ties. As many are drawn as 1 GiB has room for beside
+    the pool.
 
     Raises:
         WorkerError: the reference process died.

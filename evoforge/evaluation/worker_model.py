@@ -236,11 +236,12 @@ class WorkloadModel:
         constants = self.constants()
         before = [tensor._version for tensor in [*tensors, *constants]]
         self._stage(f"forward() of workload {self._workload}")
-        with self.blamed("forward()"):
+        with self.blamed("forward()"), _kept(self.model):
             results = self._flat_outputs(self.model(*self.arguments(tensors)))
         for at, (tensor, version) in enumerate(zip([*tensors, *constants], before, strict=True)):
             if tensor._version != version:
-                which = f"input {at}" if at < len(tensors) else f"parameter or buffer {at - len(tensors)}"
+                named = [name for name, _ in (*self.model.named_parameters(), *self.model.named_buffers())]
+                which = f"input {at}" if at < len(tensors) else named[at - len(tensors)]
                 raise UnsupportedError(
                     f"{self._path}: workload {self._workload!r}: forward() changes {which} in place, which is not "
                     "covered; return the new value instead"
@@ -295,7 +296,7 @@ class WorkloadModel:
         cast = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors]
         same = all(tensor.dtype == dtype for tensor in self.constants() if tensor.is_floating_point())
         model = self.model if same else self.converted(dtype)
-        with self.blamed(f"forward() in {str(dtype).removeprefix('torch.')}"), self._named_as(dtype):
+        with self.blamed(f"forward() in {str(dtype).removeprefix('torch.')}"), self._named_as(dtype), _kept(model):
             return self._flat_outputs(model(*self.arguments(cast)))
 
     def _named_as(self, dtype: torch.dtype) -> NamedAs:
@@ -318,6 +319,7 @@ class WorkloadModel:
                 self.blamed("forward() in double precision (judging needs it)"),
                 self._named_as(torch.float64),
                 within or contextlib.nullcontext(),
+                _kept(model),
             ):
                 result = model(*self.arguments(tensors))
         finally:
@@ -347,6 +349,18 @@ def _rebound(function: types.FunctionType, made: Mapping[int, Any]) -> types.Fun
         function.__code__, function.__globals__, function.__name__, function.__defaults__,
         tuple(types.CellType(value) for value in held),
     )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _kept(model: torch.nn.Module) -> Iterator[None]:
+    """Buffers that forward assigns anew are the old ones again afterwards: no call sees what another one left."""
+    before = [(module, dict(module._buffers)) for module in model.modules() if module._buffers]
+    try:
+        yield
+    finally:
+        for module, buffers in before:
+            module._buffers.clear()
+            module._buffers.update(buffers)
 
 
 def _adopt_tensors(model: torch.nn.Module) -> None:

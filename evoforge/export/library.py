@@ -112,6 +112,7 @@ def write_library(library: Library, folder: str | Path) -> Path:
     """
     folder = Path(folder).absolute()
     _check_name(folder.name)
+    folder = folder.resolve() if folder.is_symlink() else folder  # what a link leads to is replaced, not the link
     _check_place(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -117,8 +117,8 @@ class _Walk:
         at |= {name: np.tile(column, height) for name, column in along.items()}
         found: dict[Load, Bools] = {}
         self._matters(stage.body, at, np.ones(1, bool), found)
-        held = np.broadcast_to(found.get(load, np.zeros(1, bool)), height * width).reshape(height, width).any(axis=1)
-        return _share(held, height < math.prod(own.values()))
+        held = np.broadcast_to(found.get(load, np.zeros(1, bool)), height * width).reshape(height, width)
+        return _share(np.asarray(held.any(axis=1)), height < math.prod(own.values()))
 
     def _touched(self, load: Load, extents: Mapping[str, int]) -> int:
         """Elements that a load names: at most along what it walks; all where memory decides."""

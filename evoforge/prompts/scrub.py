@@ -125,7 +125,7 @@ def _everywhere(text: str, who: Identity) -> str:
     for secret in who.secrets:
         text = text.replace(secret, "[key]")
     for folder in who.folders:
-        text = re.sub(rf"{re.escape(folder)}(?![\w.-])", "…", text)
+        text = re.sub(rf"(?<![\w)\]}}]){re.escape(folder)}(?![\w.-])", "…", text)
     return text
 
 
