@@ -52,8 +52,8 @@ def verify(
     earlier answers.
 
     Where both of the first two calls take longer than `enough_s` and are right, and so do a few more where they are
-    short, no other is made: some may have met a busy moment, or threads that were still starting. `runner` must have been made with the sets of
-    `known`, in this order.
+    short, no other is made: some may have met a busy moment, or threads that were still starting. `runner` must have
+    been made with the sets of `known`, in this order.
 
     Raises:
         KernelFault: WRONG, OUT_OF_BOUNDS, or how the kernel failed.

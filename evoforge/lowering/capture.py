@@ -49,11 +49,11 @@ def capture_graph(model: Any, inputs: Sequence[Any]) -> Graph:
     """
     import torch
 
-    with torch.no_grad(), _quiet():
+    with torch.no_grad(), _quiet(), _restored(model):
         program = _exported(model, tuple(inputs))
     _refuse_effects(program)
     _refuse_unknown(program.graph.nodes)
-    with torch.no_grad(), _quiet():
+    with torch.no_grad(), _quiet(), _restored(model):
         _refuse_another(program, model, tuple(inputs))
     builder = Builder()
     try:
@@ -98,7 +98,7 @@ def _exported(model: Any, inputs: tuple[Any, ...]) -> Any:
     try:
         if not plain:
             return once()
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), _restored(model):
             program = once()
             if not _effects(program):
                 return program
@@ -111,20 +111,28 @@ def _exported(model: Any, inputs: tuple[Any, ...]) -> Any:
 
 
 @contextlib.contextmanager
-def _as_attributes(modules: Sequence[Any]) -> Iterator[None]:
-    """Buffers outside of the state dict are plain attributes for a while."""
-    before = [dict(module._buffers) for module in modules]
-    for module, buffers in zip(modules, before, strict=True):
-        for name in module._non_persistent_buffers_set & buffers.keys():
-            vars(module)[name] = module._buffers.pop(name)
+def _restored(model: Any) -> Iterator[None]:
+    """Buffers are afterwards what they were, whatever forward assigned."""
+    before = [(module, dict(module._buffers)) for module in model.modules()]
     try:
         yield
     finally:
-        for module, buffers in zip(modules, before, strict=True):
+        for module, buffers in before:
             for name in buffers.keys() - module._buffers.keys():
                 vars(module).pop(name, None)
             module._buffers.clear()
             module._buffers.update(buffers)
+
+
+@contextlib.contextmanager
+def _as_attributes(modules: Sequence[Any]) -> Iterator[None]:
+    """Buffers outside of the state dict are plain attributes for a while."""
+    with contextlib.ExitStack() as stack:
+        for module in modules:
+            stack.enter_context(_restored(module))
+            for name in module._non_persistent_buffers_set & module._buffers.keys():
+                vars(module)[name] = module._buffers.pop(name)
+        yield
 
 
 @contextlib.contextmanager

@@ -216,3 +216,34 @@ def test_refuses_training_behaviour_and_large_baked_constants() -> None:
 def test_padding_values_are_minus_infinity_for_maxima() -> None:
     graph = graph_of(lambda x: F.max_pool2d(x, 3, 2, 1), torch.randn(1, 2, 6, 6))
     assert {load.other for stage in graph.stages for load in loads(stage.body)} == {-math.inf}
+
+
+def test_a_plain_tensor_that_forward_assigns_anew_is_no_effect() -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("h0", torch.randn(1, 2, 8), persistent=False)
+            self.register_buffer("c0", torch.randn(1, 2, 8), persistent=False)
+            self.lstm = nn.LSTM(4, 8, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.h0 = self.h0.to(x.device)
+            self.c0 = self.h0.to(x.device)
+            return self.lstm(x, (self.h0, self.c0))[0]
+
+    model = Recurrent().eval()
+    buffers = list(model.named_buffers())
+    graph = capture_graph(model, [torch.randn(2, 5, 4)])
+    assert graph.names("out") == ["out0"]
+    assert [(name, id(one)) for name, one in model.named_buffers()] == [(name, id(one)) for name, one in buffers]
+
+
+def test_what_torch_takes_apart_wrongly_is_refused() -> None:
+    class Loss(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return F.multilabel_margin_loss(x, y)
+
+    target = torch.full((4, 6), -1)
+    target[:, :2] = torch.tensor([3, 0])
+    with pytest.raises(UnsupportedError, match="decompositions is wrong"):
+        capture_graph(Loss(), [torch.randn(4, 6), target])

@@ -165,3 +165,37 @@ def test_an_expanded_input_lies_as_the_kernel_gets_it() -> None:
     assert graph.tensors["in0"].stride == (0, 1)
     given = Signature((TensorSpec("in0", (40, 64), (64, 1), "f32"),), (), signature_of(graph).outputs)
     assert laid_out(graph, given).tensors["in0"].stride == (64, 1)
+
+
+def count(function: Callable[..., Any] | nn.Module, *inputs: Any) -> float:
+    return sum(flops(graph_of(function, *inputs)).values())
+
+
+def test_products_that_are_zero_by_their_place_are_no_work() -> None:
+    a, b, d = torch.randn(200, 200), torch.randn(200, 200), torch.randn(200)
+    dense = count(lambda a, b: a @ b, a, b)
+    assert count(lambda d, b: torch.diag(d) @ b, d, b) < 0.01 * dense
+    for triangle in (lambda a, b: torch.triu(a @ b), lambda a, b: torch.tril(a) @ b):
+        assert 0.4 * dense < count(triangle, a, b) < 0.52 * dense
+    q = torch.randn(1, 2, 128, 32)
+    attention = F.scaled_dot_product_attention
+    causal = count(lambda q: attention(q, q, q, is_causal=True), q)
+    assert 0.4 < causal / count(lambda q: attention(q, q, q), q) < 0.55
+    ids, table = torch.randint(0, 64, (32,)), torch.randn(64, 16)
+    assert count(lambda i, t: F.one_hot(i, 64).to(t.dtype) @ t, ids, table) <= 64 * 32 * 16
+    # What only values decide is work.
+    assert count(lambda a, b: a.relu() @ b, a, b) >= dense
+
+
+def test_what_nobody_reads_is_no_work() -> None:
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(32, 48)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x)[:, -1]
+
+    x = torch.randn(4, 64, 32)
+    assert count(Last(), x) <= count(nn.Linear(32, 48), x[:, -1]) * 1.01
+    assert read_elements(graph_of(Last(), x))["in0"] <= 4 * 32

@@ -62,6 +62,13 @@ def clamped_and_normalised(x: torch.Tensor) -> torch.Tensor:
     )
 
 
+def rotated_and_kept(x: torch.Tensor, turn: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """A result that another one reads at its own place and half a row away."""
+    key = fn.layer_norm(x, (32,))
+    a, b = key.chunk(2, -1)
+    return key * turn.cos() + torch.cat([-b, a], -1) * turn.sin(), key
+
+
 def film(x: torch.Tensor, t: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """Rows read one computed tensor at two places."""
     scale, shift = (t @ w)[:, :, None].chunk(2, dim=1)
@@ -121,6 +128,10 @@ def quietly(function: Any, *arguments: Any, **names: Any) -> Any:
 PLACES = torch.tensor([[3, 1, 0, 3], [0, 0, 5, 2], [4, 4, 4, 1]])
 CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "add_rms_norm": (Module(add_rms_norm, rand(37)), [rand(5, 37), rand(6, 37)[1:]]),
+    "scale_and_scaled": (Module(lambda x: (x / (x.abs().mean() + 1), x.abs().mean())), [rand(5, 37)]),
+    "spread_and_spread_out": (Module(lambda x: ((x - x.mean()) / x.std(), x.mean(), x.std())), [rand(5, 37)]),
+    "rotated_and_kept": (Module(rotated_and_kept), [rand(3, 5, 32), rand(5, 32)]),
+    "gated_and_kept": (Module(lambda x: (x.relu() * x.relu()[:, :1].sigmoid(), x.relu())), [rand(5, 37)]),
     "ranks": (Module(lambda x: x.argsort(-1).argsort(-1)), [rand(5, 12)]),
     "softmax": (nn.Softmax(-1), [rand(3, 130)]),
     "softmax_even": (nn.Softmax(-1), [rand(6, 256)]),
