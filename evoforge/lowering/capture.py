@@ -32,6 +32,7 @@ from evoforge.lowering.stages import row_major
 
 __all__ = ["capture", "capture_graph"]
 
+_MOST_COMPARED = 1 << 26  # elements of all steps of a model that is run to be compared
 _MOST_BAKED = 64  # elements of a constant tensor that are written into the source
 
 
@@ -273,10 +274,16 @@ def _refuse_unknown(nodes: Any) -> None:
 
 
 def _refuse_another(program: Any, model: Any, inputs: tuple[Any, ...]) -> None:
-    """torch takes a few operators apart into something else than they compute; every kernel would be wrong."""
+    """torch takes a few operators apart into something else than they compute; every kernel would be wrong.
+
+    Large models are taken at its word: to run them step by step costs memory.
+    """
     import torch
     from torch.utils import _pytree as pytree
 
+    values = [node.meta.get("val") for node in program.graph.nodes]
+    if sum(one.numel() for one in values if isinstance(one, torch.Tensor)) > _MOST_COMPARED:
+        return
     try:
         expected, found = (pytree.tree_leaves(run(*inputs)) for run in (model, program.module()))
     except Exception:  # boundary: what cannot be run twice is judged as it is

@@ -30,6 +30,7 @@ from evoforge.lowering.ir import (
     Stage,
     Where,
     loads,
+    nodes,
     parts,
 )  # fmt: skip
 from evoforge.lowering.stages import extents_of
@@ -83,20 +84,32 @@ def work(graph: Graph) -> Work:
 class _Walk:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self._telling: set[str] = set()  # stages in which something may be idle, and what they write
+        for stage in graph.stages:
+            if any(map(self._tells, nodes(stage.body))):
+                self._telling |= {stage.name, *filter(None, stage.outputs)}
         self._makers = {name: stage for stage in graph.stages for name in stage.outputs if name and stage.kind == "map"}
+
+    def _tells(self, node: Any) -> bool:
+        if isinstance(node, Load):
+            return bool(node.guards) or node.tensor in self._telling
+        return isinstance(node, Where) or (isinstance(node, Op) and node.name == "eq")
 
     def run(self) -> Work:
         found, wanted = Work(), dict.fromkeys(self._graph.names("out"), 1.0)
         for stage in reversed(self._graph.stages):
             need = min(1.0, max((wanted.get(name, 0.0) for name in stage.outputs if name), default=0.0))
             extents = extents_of(stage)
-            at = _sampled(extents)
-            alive = self._alive(stage.body, at, _DEPTH) if stage.monoid in (None, "sum") else np.ones(1, bool)
+            telling = stage.name in self._telling
+            at = _sampled(extents) if telling else {}
+            every, matters = np.ones(1, bool), dict[Load, Bools]()
+            alive = self._alive(stage.body, at, _DEPTH) if telling and stage.monoid in (None, "sum") else every
             found.points[stage.name] = need * _share(alive)
-            matters: dict[Load, Bools] = {}
-            self._matters(stage.body, at, np.ones(1, bool), matters)
+            if telling:
+                self._matters(stage.body, at, every, matters)
             for load in loads(stage.body):
-                share = need * self._read_share(stage, load, matters.get(load, np.zeros(1, bool)))
+                missing = np.zeros(1, bool) if telling else every
+                share = need * self._read_share(stage, load, matters.get(load, missing))
                 found.loads[stage.name, load] = share
                 numel = max(self._graph.tensors[load.tensor].numel, 1)
                 wanted[load.tensor] = wanted.get(load.tensor, 0.0) + share * self._touched(load, extents) / numel
