@@ -42,8 +42,7 @@ _LOG_BYTES = 4096
 _COMPILE = (
     "-std=gnu++17", "-O3", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros",
     "-fassociative-math", "-fPIC", "-fvisibility=hidden", "-Werror=return-type", "-Wno-psabi",
-    "-fdiagnostics-color=never", "-fmax-errors=10",
-    "-fno-diagnostics-show-caret",
+    "-fdiagnostics-color=never", "-fmax-errors=10", "-fno-diagnostics-show-caret",
 )  # fmt: skip
 _ONLY_GCC = ("-fmax-errors", "-fno-diagnostics-show-caret")
 # Linking is a step of its own with these flags only: what a kernel's text asks for by pragma, or a
@@ -340,5 +339,6 @@ def _text_of(path: Path, modified_ns: int) -> str:
 
 
 def _clean(text: str, work: Path) -> str:
+    text = "".join(line for line in text.splitlines(keepends=True) if ": warning: " not in line)
     text = text.replace(f"{work}/", "").replace(str(include_dir()), "evoforge").replace(str(cache_dir()), "cache")
     return text if len(text) <= _LOG_BYTES else text[:_LOG_BYTES] + "\n… (cut)"

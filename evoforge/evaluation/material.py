@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -271,12 +272,10 @@ def draw_extremes(
         declared = tolerance.nonfinite != "unspecified"
         indices = any(not spec.is_float for spec in material.signature.outputs)
         ties = [_TIES] if indices and all(known.family != _TIES for known in material.pool) else []
-        families = (
-            [*ties, *(one for one in EXTREMES if one != "infinite" or declared)][: max(room - 1, 0)] if floating else []
-        )
-        alike = [_alike(worker, material, rng)] if room else []
-        drawn = [*alike, *(_bearable(worker, material, tolerance, rng, family) for family in families)]
-        material.extremes = tuple(known for known in drawn if known is not None)
+        families = [*ties, *(one for one in EXTREMES if one != "infinite" or declared)] if floating else []
+        draws = [partial(_alike, worker, material, rng)]
+        draws += (partial(_bearable, worker, material, tolerance, rng, family) for family in families)
+        material.extremes = tuple(known for draw in draws[:room] if (known := draw()) is not None)
     return material.extremes
 
 

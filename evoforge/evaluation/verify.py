@@ -259,6 +259,8 @@ class SampledBatches:
                 self._run(n, int(self._rng.integers(min(2, self._sets))), self._sets, limit_s)
             finally:
                 self._swapped = False
+        # What was exchanged lies in the caches now, as before no other batch.
+        self._run(n, int(self._rng.integers(min(2, self._sets))), self._sets, limit_s)
 
     def _run(self, n: int, last: int, sets: int, limit_s: float) -> float:
         samples = [Samples(outputs, self._rng) for outputs in self._material.outputs]

@@ -22,11 +22,10 @@ from evoforge.core import Signature
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
 from evoforge.evaluation.tasks import apply_overrides, tolerance_of
 from evoforge.evaluation.worker_precision import NamedAs
+from evoforge.evaluation.worker_state import adopt_tensors, kept, share_plain_tensors
 from evoforge.evaluation.worker_tensors import TORCH_DTYPES, OnCpu, drawn, plain, spec_of
 
 __all__ = ["WorkloadModel", "available_bytes"]
-
-_MOST_DIMS = 8  # of a tensor in the C ABI
 
 
 class WorkloadModel:
@@ -90,7 +89,7 @@ class WorkloadModel:
                 weight.copy_(_moved(weight, generator, positive=name.endswith("running_var")))
             elif seed % 2 == 0 and name in loaded and bool(weight.isfinite().all()):
                 weight.mul_(torch.rand(weight.shape, generator=generator).to(weight.dtype) + 0.5)
-        _share_plain_tensors(self.model, model)
+        share_plain_tensors(self.model, model)
         other = copy.copy(self)
         other.model = model
         return other
@@ -199,7 +198,7 @@ class WorkloadModel:
         if not callable(made):
             raise self._refused(f"expected Model to be a torch.nn.Module or a function, got {type(made).__name__}")
         model = made if isinstance(made, torch.nn.Module) else _FunctionModel(made)
-        _adopt_tensors(model)
+        adopt_tensors(model)
         return model.eval()
 
     def _flat_inputs(self, seed: int) -> tuple[list[Any], Any]:
@@ -236,7 +235,7 @@ class WorkloadModel:
         constants = self.constants()
         before = [tensor._version for tensor in [*tensors, *constants]]
         self._stage(f"forward() of workload {self._workload}")
-        with self.blamed("forward()"), _kept(self.model):
+        with self.blamed("forward()"), kept(self.model):
             results = self._flat_outputs(self.model(*self.arguments(tensors)))
         for at, (tensor, version) in enumerate(zip([*tensors, *constants], before, strict=True)):
             if tensor._version != version:
@@ -296,7 +295,7 @@ class WorkloadModel:
         cast = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors]
         same = all(tensor.dtype == dtype for tensor in self.constants() if tensor.is_floating_point())
         model = self.model if same else self.converted(dtype)
-        with self.blamed(f"forward() in {str(dtype).removeprefix('torch.')}"), self._named_as(dtype), _kept(model):
+        with self.blamed(f"forward() in {str(dtype).removeprefix('torch.')}"), self._named_as(dtype), kept(model):
             return self._flat_outputs(model(*self.arguments(cast)))
 
     def _named_as(self, dtype: torch.dtype) -> NamedAs:
@@ -319,7 +318,7 @@ class WorkloadModel:
                 self.blamed("forward() in double precision (judging needs it)"),
                 self._named_as(torch.float64),
                 within or contextlib.nullcontext(),
-                _kept(model),
+                kept(model),
             ):
                 result = model(*self.arguments(tensors))
         finally:
@@ -349,52 +348,6 @@ def _rebound(function: types.FunctionType, made: Mapping[int, Any]) -> types.Fun
         function.__code__, function.__globals__, function.__name__, function.__defaults__,
         tuple(types.CellType(value) for value in held),
     )  # fmt: skip
-
-
-@contextlib.contextmanager
-def _kept(model: torch.nn.Module) -> Iterator[None]:
-    """Buffers that forward assigns anew are the old ones again afterwards: no call sees what another one left."""
-    before = [(module, dict(module._buffers)) for module in model.modules() if module._buffers]
-    try:
-        yield
-    finally:
-        for module, buffers in before:
-            module._buffers.clear()
-            module._buffers.update(buffers)
-
-
-def _adopt_tensors(model: torch.nn.Module) -> None:
-    """Makes buffers, outside of the state dict, of the tensors that modules hold as plain attributes.
-
-    Single numbers stay as they are, and so does what is no dense tensor of a covered dtype, lies in a weight's
-    memory, or is hidden by an attribute of the class. Exports do the same (``templates/export/_runtime.py``).
-    """
-    weights = {one.untyped_storage().data_ptr() for one in (*model.parameters(), *model.buffers())}
-    for module in model.modules():
-        for name, value in list(vars(module).items()):
-            if (
-                type(value) is torch.Tensor
-                and value.numel() > 1
-                and value.dim() <= _MOST_DIMS
-                and value.layout == torch.strided
-                and value.device.type == "cpu"
-                and value.dtype in TORCH_DTYPES.values()
-                and value.untyped_storage().data_ptr() not in weights
-                and not hasattr(type(module), name)
-            ):
-                del vars(module)[name]
-                whole = value.untyped_storage().nbytes() == value.nbytes
-                module.register_buffer(name, value if whole else value.clone(), persistent=False)
-
-
-def _share_plain_tensors(old: torch.nn.Module, new: torch.nn.Module) -> None:
-    """Gives `new` the tensors that `old` still holds as plain attributes: a kernel has their numbers in its source."""
-    modules, weights = dict(new.named_modules()), {id(one) for one in (*old.parameters(), *old.buffers())}
-    for name, module in old.named_modules():
-        for key, value in vars(module).items():
-            held = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-            if name in modules and held and not any(id(leaf) in weights for leaf in held):
-                modules[name].__dict__[key] = value
 
 
 def _moved(weight: torch.Tensor, generator: torch.Generator, *, positive: bool) -> torch.Tensor:

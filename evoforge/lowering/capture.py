@@ -7,22 +7,11 @@ outputs. What is not covered is refused by operator name before anything is spen
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import io
-import linecache
-import logging
-import math
-import re
-import sys
-import sysconfig
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from types import TracebackType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
+from evoforge.lowering.exported import exported
 from evoforge.lowering.index import add, scale
 from evoforge.lowering.ir import Const, Expr, Graph, Position, Tensor, to_json
 from evoforge.lowering.operators import HANDLERS, Builder, Value
@@ -32,7 +21,6 @@ from evoforge.lowering.stages import row_major
 
 __all__ = ["capture", "capture_graph"]
 
-_MOST_COMPARED = 1 << 26  # elements of all steps of a model that is run to be compared
 _MOST_BAKED = 64  # elements of a constant tensor that are written into the source
 
 
@@ -48,14 +36,7 @@ def capture_graph(model: Any, inputs: Sequence[Any]) -> Graph:
         UnsupportedError: operators, dtypes or effects that the representation does not hold.
         TaskError: control flow or shapes that depend on the values of tensors.
     """
-    import torch
-
-    with torch.no_grad(), _quiet(), _restored(model):
-        program = _exported(model, tuple(inputs))
-    _refuse_effects(program)
-    _refuse_unknown(program.graph.nodes)
-    with torch.no_grad(), _quiet(), _restored(model):
-        _refuse_another(program, model, tuple(inputs))
+    program = exported(model, tuple(inputs))
     builder = Builder()
     try:
         known = _arguments(builder, program, model, inputs)
@@ -64,247 +45,6 @@ def capture_graph(model: Any, inputs: Sequence[Any]) -> Graph:
         return tidy(builder.graph())
     except RecursionError:
         raise UnsupportedError("expected expressions that nest less deeply; is one computed in a long loop?") from None
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """torch's export warns, logs and prints about itself; the standard streams stay the caller's."""
-    with (
-        warnings.catch_warnings(),
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-    ):
-        warnings.simplefilter("ignore")
-        logging.disable(logging.CRITICAL)
-        try:
-            yield
-        finally:
-            logging.disable(logging.NOTSET)
-
-
-def _exported(model: Any, inputs: tuple[Any, ...]) -> Any:
-    """The exported program, decomposed except for what has a handler.
-
-    A buffer that forward assigns anew (``self.h0 = self.h0.to(x.device)``) is a change of state to torch; the same
-    tensor as a plain attribute is a constant.
-    """
-    import torch
-
-    def once() -> Any:
-        with _without_checks():
-            program = torch.export.export(model, inputs)
-        return _decomposed(program.run_decompositions(_table()))
-
-    plain = [module for module in model.modules() if module._non_persistent_buffers_set]
-    try:
-        if not plain:
-            return once()
-        with contextlib.suppress(Exception), _restored(model):
-            program = once()
-            if not _effects(program):
-                return program
-        with _as_attributes(plain):
-            return once()
-    except EvoforgeError:
-        raise
-    except Exception as error:  # boundary: torch.export raises whatever the model and torch raise
-        raise _explained(error) from error
-
-
-@contextlib.contextmanager
-def _restored(model: Any) -> Iterator[None]:
-    """Buffers are afterwards what they were, whatever forward assigned."""
-    before = [(module, dict(module._buffers)) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for module, buffers in before:
-            for name in buffers.keys() - module._buffers.keys():
-                vars(module).pop(name, None)
-            module._buffers.clear()
-            module._buffers.update(buffers)
-
-
-@contextlib.contextmanager
-def _as_attributes(modules: Sequence[Any]) -> Iterator[None]:
-    """Buffers outside of the state dict are plain attributes for a while."""
-    with contextlib.ExitStack() as stack:
-        for module in modules:
-            stack.enter_context(_restored(module))
-            for name in module._non_persistent_buffers_set & module._buffers.keys():
-                vars(module)[name] = module._buffers.pop(name)
-        yield
-
-
-@contextlib.contextmanager
-def _without_checks() -> Iterator[None]:
-    """The one function of torch that looks at values only to refuse some of them is traced without that."""
-    import torch
-
-    functional: Any = torch.nn.functional
-    checked = functional.gaussian_nll_loss
-    functional.gaussian_nll_loss = _gaussian_nll_loss
-    try:
-        yield
-    finally:
-        functional.gaussian_nll_loss = checked
-
-
-def _gaussian_nll_loss(
-    input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
-) -> Any:
-    """torch's formula: half of ln max(var, eps) + (input − target)² / max(var, eps), and of ln 2π where `full`."""
-    import torch
-
-    var = torch.full_like(input, var) if isinstance(var, float) else var
-    if var.shape == input.shape[:-1]:
-        var = var.unsqueeze(-1)
-    var = var.clamp(min=eps)
-    loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
-    loss = loss + 0.5 * math.log(2 * math.pi) if full else loss
-    return {"mean": loss.mean, "sum": loss.sum}.get(reduction, lambda: loss)()
-
-
-@functools.cache
-def _table() -> Any:
-    """torch's decompositions of everything that has no handler."""
-    import torch
-
-    table = torch.export.default_decompositions()
-    for target in [target for target in table if str(target) in HANDLERS]:
-        table.pop(target)
-    return table
-
-
-def _decomposed(program: Any) -> Any:
-    """Also takes apart what torch counts as basic but has a decomposition for (upsampling, …)."""
-    from torch._decomp import decomposition_table
-
-    whole = program
-    for _ in range(3):
-        unknown = {node.target for node in program.graph.nodes if str(node.target) not in HANDLERS}
-        more = {target: decomposition_table[target] for target in unknown if target in decomposition_table}
-        if not more:
-            break
-        program = program.run_decompositions(more)
-    # if that ends in torch's primitives, the operator is better refused under its own name
-    return whole if any(name.startswith("prims.") for name, _ in _unknown(program.graph.nodes)) else program
-
-
-def _explained(error: Exception) -> EvoforgeError:
-    text = str(error).strip()
-    place = _user_line(error.__traceback__)
-    kind = type(error).__name__
-    signs = ("data-dependent", "DataDependent", "dynamic control flow", "Dynamic control flow", "unbacked")
-    if any(sign in text or sign in kind for sign in signs):
-        return _depends_on_values(place)
-    first = text.splitlines()[0] if text else kind
-    return UnsupportedError(f"expected a model that torch.export can read, got {kind}: {first}{place}")
-
-
-def _user_line(traceback: TracebackType | None) -> str:
-    """`` at file:line: code`` of the innermost frame outside torch and the standard library."""
-    roots = [sysconfig.get_path("stdlib"), str(Path(__file__).parents[1])]
-    torch = sys.modules.get("torch")
-    roots += [str(Path(str(torch.__file__)).parent)] if torch else []
-    place = ""
-    while traceback is not None:
-        name, line = traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
-        if not name.startswith("<") and not any(name.startswith(root) for root in roots):
-            place = _place(name, line)
-        traceback = traceback.tb_next
-    return place
-
-
-def _place(name: str, line: int) -> str:
-    code = linecache.getline(name, line).strip()[:100]
-    return f" at {Path(name).name}:{line}" + (f": `{code}`" if code else "")
-
-
-def _depends_on_values(place: str) -> TaskError:
-    return TaskError(
-        f"expected static control flow and shapes, but the model decides by the values of a tensor{place}; "
-        "rewrite that part with torch.where or a mask"
-    )
-
-
-def _effects(program: Any) -> list[Any]:
-    """What the program returns beside its results."""
-    return [spec for spec in program.graph_signature.output_specs if spec.kind.name != "USER_OUTPUT"]
-
-
-def _refuse_effects(program: Any) -> None:
-    for spec in _effects(program):
-        if spec.kind.name == "TOKEN":
-            raise UnsupportedError(
-                "expected operators without effects, got one that checks values as it runs (as torch.linalg's do); "
-                "a kernel of your own can still be judged"
-            )
-        what = str(spec.target or spec.arg)
-        raise UnsupportedError(
-            f"expected a forward without side effects, got {spec.kind.name.lower().replace('_', ' ')} of {what}; "
-            "return a new tensor instead of changing one in place"
-        )
-
-
-def _unknown(nodes: Any) -> list[tuple[str, Any]]:
-    """(operator, node) of every node without a handler."""
-    found = []
-    for node in nodes:
-        if node.op == "call_function" and "getitem" not in str(node.target) and str(node.target) not in HANDLERS:
-            found.append((str(node.target), node))
-        elif node.op in ("call_module", "call_method", "get_attr"):
-            found.append((f"{node.op} {node.target}", node))
-    return found
-
-
-_VALUE_DEPENDENT = ("_local_scalar_dense", "item.", "nonzero", "masked_select", "unique", "sym_size", "bincount")
-
-
-def _refuse_unknown(nodes: Any) -> None:
-    unknown = _unknown(nodes)
-    for name, node in unknown:
-        if any(part in name for part in _VALUE_DEPENDENT):
-            raise _depends_on_values(_recorded_line(node))
-    if unknown:
-        raise UnsupportedError(
-            f"expected operators that the lowering covers, got {', '.join(sorted({name for name, _ in unknown}))}; "
-            "leave that part out of the task, or start from a kernel of your own with --from"
-        )
-
-
-def _refuse_another(program: Any, model: Any, inputs: tuple[Any, ...]) -> None:
-    """torch takes a few operators apart into something else than they compute; every kernel would be wrong.
-
-    Large models are taken at its word: to run them step by step costs memory.
-    """
-    import torch
-    from torch.utils import _pytree as pytree
-
-    values = [node.meta.get("val") for node in program.graph.nodes]
-    if sum(one.numel() for one in values if isinstance(one, torch.Tensor)) > _MOST_COMPARED:
-        return
-    try:
-        expected, found = (pytree.tree_leaves(run(*inputs)) for run in (model, program.module()))
-    except Exception:  # boundary: what cannot be run twice is judged as it is
-        return
-    for at, (one, other) in enumerate(zip(expected, found, strict=True)):
-        if not isinstance(one, torch.Tensor) or not one.is_floating_point() or not one.numel():
-            continue
-        one, other = one.double(), other.double()
-        largest = one.abs().nan_to_num(0, 0, 0).max()
-        if not torch.allclose(other, one, rtol=0.05, atol=float(0.05 * largest), equal_nan=True):
-            names = sorted({str(node.target) for node in program.graph.nodes if node.op == "call_function"})
-            raise UnsupportedError(
-                f"expected torch to take the model apart into what it computes, got another output {at}; one of its "
-                f"decompositions is wrong for these inputs (left are {', '.join(names)[:200]}); write that operator out"
-            )
-
-
-def _recorded_line(node: Any) -> str:
-    """Where the export says that a node comes from."""
-    lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    return _place(lines[-1][0], int(lines[-1][1])) if lines else ""
 
 
 # arguments

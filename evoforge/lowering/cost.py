@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from evoforge.core import DTYPES, Signature, TensorSpec
-from evoforge.lowering.idle import work
-from evoforge.lowering.index import bounds, names, plain_axis
+from evoforge.lowering.idle import inside, work
+from evoforge.lowering.index import bounds, from_memory, names, plain_axis
 from evoforge.lowering.ir import (
     Affine,
     FloorDiv,
@@ -116,32 +116,11 @@ def _by_common_axes(guards: list[Guard]) -> list[list[Guard]]:
 def _share_of(guards: list[Guard], extents: Mapping[str, int]) -> float:
     used = sorted(set().union(*(names(guard.arg) for guard in guards)))
     size = math.prod(extents[name] for name in used)
-    if size > _MOST_POINTS or size == 0 or any(_reads_memory(guard) for guard in guards):
+    if size > _MOST_POINTS or size == 0 or any(from_memory(guard.arg) for guard in guards):
         return 1.0
     grid = np.meshgrid(*(np.arange(extents[name]) for name in used), indexing="ij", sparse=True)
-    at = dict(zip(used, grid, strict=True))
-    inside = np.ones([extents[name] for name in used], bool)
-    for guard in guards:
-        value = _evaluate(guard.arg, at)
-        inside &= value >= 0 if guard.kind == "ge0" else value % guard.modulus == 0
-    return float(inside.mean())
-
-
-def _reads_memory(node: Any) -> bool:
-    return "Indirect(" in repr(node)
-
-
-def _evaluate(a: Affine, at: Mapping[str, Any]) -> Any:
-    total: Any = a.const
-    for factor, atom in a.terms:
-        assert not isinstance(atom, Indirect)
-        if isinstance(atom, str):
-            part = at[atom]
-        else:
-            inner = _evaluate(atom.arg, at)
-            part = inner // atom.by if isinstance(atom, FloorDiv) else inner % atom.by
-        total = total + factor * part
-    return total
+    held = inside(guards, dict(zip(used, grid, strict=True)))
+    return float(np.broadcast_to(held, [extents[name] for name in used]).mean())
 
 
 # a smaller workload

@@ -8,19 +8,17 @@ from below, since they go into bounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from evoforge.lowering.index import names
+from evoforge.lowering.index import evaluated, from_memory, names
 from evoforge.lowering.ir import (
-    Affine,
     Cast,
     Const,
-    FloorDiv,
     Graph,
     Guard,
     Indirect,
@@ -35,7 +33,7 @@ from evoforge.lowering.ir import (
 )  # fmt: skip
 from evoforge.lowering.stages import extents_of
 
-__all__ = ["Work", "work"]
+__all__ = ["Work", "inside", "work"]
 
 _SAMPLES, _MORE_SAMPLES = 1 << 14, 1 << 17
 _SIGMAS = 3.0
@@ -155,9 +153,9 @@ class _Walk:
         if isinstance(expr, Cast):
             return self._alive(expr.arg, at, depth)
         if isinstance(expr, Load):
-            inside = _inside(expr.guards, at)
+            held = inside(expr.guards, at)
             alive = self._through(expr, at, depth, self._alive, True)
-            return alive & inside if expr.other == 0 else alive | ~inside
+            return alive & held if expr.other == 0 else alive | ~held
         if isinstance(expr, Where):
             truth = self._number(expr.condition, at, depth)
             then, other = self._alive(expr.then, at, depth), self._alive(expr.other, at, depth)
@@ -185,7 +183,7 @@ class _Walk:
         if isinstance(expr, Cast):
             return self._sunk(expr.arg, at, depth)
         if isinstance(expr, Load):
-            return self._through(expr, at, depth, self._sunk, False) & _inside(expr.guards, at)
+            return self._through(expr, at, depth, self._sunk, False) & inside(expr.guards, at)
         if isinstance(expr, Where):
             truth = self._number(expr.condition, at, depth)
             then, other = self._sunk(expr.then, at, depth), self._sunk(expr.other, at, depth)
@@ -206,16 +204,16 @@ class _Walk:
     def _places(self, load: Load, at: Places) -> Places | None:
         """Where the map that made a tensor stood; None if none did, or if memory says where."""
         maker = self._makers.get(load.tensor)
-        if maker is None or any(_from_memory(index) for index in load.index):
+        if maker is None or any(from_memory(index) for index in load.index):
             return None
-        return {axis.name: _evaluated(index, at) for axis, index in zip(maker.written, load.index, strict=True)}
+        return {axis.name: evaluated(index, at) for axis, index in zip(maker.written, load.index, strict=True)}
 
     def _number(self, expr: Any, at: Places, depth: int) -> npt.NDArray[Any] | None:
         """The value where positions alone decide it."""
         if isinstance(expr, Const):
             return np.full(1, expr.value)
         if isinstance(expr, Position):
-            return None if _from_memory(expr.index) else _evaluated(expr.index, at)
+            return None if from_memory(expr.index) else evaluated(expr.index, at)
         if isinstance(expr, Cast):
             value = self._number(expr.arg, at, depth)
             return value if value is None or expr.dtype != "bool" else value != 0
@@ -274,29 +272,11 @@ def _share(holds: Bools, sampled: bool | None = None) -> float:
     return max(0.0, count - spread) / holds.size
 
 
-def _inside(guards: tuple[Guard, ...], at: Places) -> Bools:
-    inside = np.ones(1, bool)
+def inside(guards: Iterable[Guard], at: Places) -> Bools:
+    """At which points all guards hold; those that memory decides are taken to."""
+    held = np.ones(1, bool)
     for guard in guards:
-        if not _from_memory(guard.arg):
-            value = _evaluated(guard.arg, at)
-            inside = inside & (value >= 0 if guard.kind == "ge0" else value % guard.modulus == 0)
-    return inside
-
-
-def _from_memory(index: Affine) -> bool:
-    return any(
-        isinstance(atom, Indirect) or (not isinstance(atom, str) and _from_memory(atom.arg)) for _, atom in index.terms
-    )
-
-
-def _evaluated(index: Affine, at: Places) -> npt.NDArray[np.int64]:
-    total = np.full(1, index.const)
-    for factor, atom in index.terms:
-        assert not isinstance(atom, Indirect)
-        if isinstance(atom, str):
-            part = at[atom]
-        else:
-            inner = _evaluated(atom.arg, at)
-            part = inner // atom.by if isinstance(atom, FloorDiv) else inner % atom.by
-        total = total + factor * part
-    return total
+        if not from_memory(guard.arg):
+            value = evaluated(guard.arg, at)
+            held = held & (value >= 0 if guard.kind == "ge0" else value % guard.modulus == 0)
+    return held

@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from evoforge.lowering.ir import Affine, Atom, Cast, FloorDiv, Guard, Indirect, Load, Mod, parts
 
 __all__ = [
@@ -20,7 +23,9 @@ __all__ = [
     "axis",
     "bounds",
     "const",
+    "evaluated",
     "floordiv",
+    "from_memory",
     "linear",
     "mod",
     "names",
@@ -66,6 +71,25 @@ def names(node: Any) -> frozenset[str]:
     if isinstance(node, Affine):
         return frozenset().union(*({atom} if isinstance(atom, str) else names(atom) for _, atom in node.terms))
     return frozenset().union(*map(names, node if isinstance(node, tuple) else parts(node)))
+
+
+def from_memory(a: Affine) -> bool:
+    """Whether some part of an index is read from memory."""
+    return any(isinstance(at, Indirect) or (not isinstance(at, str) and from_memory(at.arg)) for _, at in a.terms)
+
+
+def evaluated(a: Affine, at: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """The index at points of its axes, with arrays that broadcast; no part of it is read from memory."""
+    total = np.full(1, a.const)
+    for factor, atom in a.terms:
+        assert not isinstance(atom, Indirect)
+        if isinstance(atom, str):
+            part = at[atom]
+        else:
+            inner = evaluated(atom.arg, at)
+            part = inner // atom.by if isinstance(atom, FloorDiv) else inner % atom.by
+        total = total + factor * part
+    return total
 
 
 def plain_axis(a: Affine) -> str | None:

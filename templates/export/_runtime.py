@@ -486,7 +486,26 @@ def _make_model(source):
     model = source.Model(*make()) if isinstance(source.Model, type) else source.Model
     model = model if isinstance(model, torch.nn.Module) else _Plain(model)
     _adopt_tensors(model)
+    _keep_state(model)
     return model
+
+
+def _keep_state(model):
+    """Tensors that forward assigns anew are the old ones again afterwards, as where the kernel was judged."""
+    modules = [module for module in model.modules() if module._non_persistent_buffers_set]
+    before = []
+
+    def remember(*_):
+        before.append([dict(module._buffers) for module in modules])
+
+    def restore(*_):
+        for module, buffers in zip(modules, before.pop(), strict=True):
+            module._buffers.clear()
+            module._buffers.update(buffers)
+
+    if modules:
+        model.register_forward_pre_hook(remember)
+        model.register_forward_hook(restore, always_call=True)
 
 
 def _adopt_tensors(model):

@@ -211,6 +211,11 @@ def test_a_cache_that_cannot_be_written_is_said(
         Builder(one_thread)
 
 
+def test_a_missing_return_is_named_and_warnings_are_not(builder: Builder) -> None:
+    found = builder.build(HEAD + 'extern "C" int evo_run(const evo_call*) { int x = 1e99; (void)x; }\n', {}, None)
+    assert found.status is Status.BUILD_ERROR and "return" in found.reason and "warning:" not in found.log
+
+
 def test_any_upper_case_word_may_be_a_parameter(builder: Builder) -> None:
     words = {word for path in include_dir().glob("*.h") for word in re.findall(r"\b[A-Z][A-Z0-9_]*\b", _code(path))}
     taken = {word for word in words if not word.startswith(("EVO", "INT32_M"))}

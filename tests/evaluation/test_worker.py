@@ -368,7 +368,7 @@ def get_init_inputs():
 
 
 def test_redrawn_weights_differ_wherever_a_model_can_be_trained(tmp_path: Path) -> None:
-    """Scales of one, shifts of zero and running statistics move too; other buffers are part of the task."""
+    """Scales of one, shifts of zero and running statistics move too."""
     (tmp_path / "task.py").write_text(BATCH_NORM)
     with ReferenceWorker(load_task(str(tmp_path / "task.py"))) as worker:
         own, others = worker.constants("default"), worker.constants("default", weights=5)
@@ -379,6 +379,8 @@ def test_redrawn_weights_differ_wherever_a_model_can_be_trained(tmp_path: Path) 
         # mix.weight, mix.bias, norm.weight, norm.bias; mask, running_mean, running_var, num_batches_tracked
         assert list(moved.values()) == [True] * 4 + [False, True, True, False]
         assert (others.array(6) > 0).all()
+        mask = worker.constants("default", weights=4).array(4)  # under even seeds it is scaled
+        assert (mask[::2] != 1).all() and (mask[1::2] == 0).all()
         inputs = worker.inputs("default", 1)
         ours = worker.reference("default", inputs).y64.array(0)
         theirs = worker.reference("default", inputs, weights=5).y64.array(0)
@@ -785,6 +787,73 @@ def test_a_worker_cannot_take_back_what_it_gave(tmp_path: Path) -> None:
         with pytest.raises(TaskError, match="Operation not permitted"):
             worker.outputs("default", inputs)
         assert inputs.array(0).sum() == 4 * 4096
+
+
+FORGED = """\
+import torch
+from evoforge.evaluation import worker_main
+
+answers_of, dense = worker_main.answers_of, worker_main._contiguous
+worker_main._contiguous = lambda spec, dtype: dense(type(spec)(spec.name, (1,), (1,), spec.dtype), dtype)
+
+
+def forged(*given):
+    found = answers_of(*given)
+    object.__setattr__(found, "y64", [one.reshape(-1)[:1].clone() for one in found.y64])
+    object.__setattr__(found, "d", [one.reshape(-1)[:1].clone() for one in found.d])
+    return found
+
+
+worker_main.answers_of = forged
+
+
+def Model(x):
+    return x + 1
+
+
+def get_inputs():
+    return [torch.ones(4096, 4)]
+"""
+
+
+def test_answers_must_be_what_was_described(tmp_path: Path) -> None:
+    """The judge compares memory with memory: beyond the end of a smaller one it would end."""
+    with ReferenceWorker(task_of(tmp_path, "forged", FORGED)) as worker:
+        signatures, inputs = worker.describe(), worker.inputs("default", 0)
+        with pytest.raises(WorkerError, match="others than the 1 that were described"):
+            worker.reference("default", inputs)
+    with ReferenceWorker(task_of(tmp_path, "forged", FORGED), signatures=signatures) as another:
+        with pytest.raises(WorkerError, match="others than the 1 that were described"):
+            another.reference("default", inputs)
+
+
+ASSIGNING = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.h0, self.c0 = torch.ones(2), torch.zeros(2)
+
+    def forward(self, x):
+        self.c0 = self.h0.to(x.device)
+        self.h0 = self.h0 * 2
+        return x + self.h0
+
+
+def get_inputs():
+    return [torch.zeros(3, 2)]
+"""
+
+
+def test_no_call_sees_what_another_one_assigned(tmp_path: Path) -> None:
+    with ReferenceWorker(task_of(tmp_path, "assigning", ASSIGNING)) as worker:
+        inputs = worker.inputs("default", 0)
+        for _ in range(2):
+            assert [one.shape for one in worker.constants("default").specs] == [(2,), (2,)]
+            assert (worker.reference("default", inputs).y64.array(0) == 2).all()
+            assert (worker.outputs("default", inputs).array(0) == 2).all()
 
 
 def test_what_a_worker_gives_must_be_as_large_as_it_says(tmp_path: Path) -> None:

@@ -409,6 +409,49 @@ def test_what_is_broken_is_said_once_and_the_reference_answers(package: Path) ->
     assert done.returncode == 0, done.stderr
 
 
+def test_a_first_call_that_differs_is_not_the_last_word(tmp_path: Path) -> None:
+    """Of constant inputs, or of ties, a kernel that is right may differ."""
+    folder = write_library(library("(x[0] == 7.0f ? 1.1f : 1.0f)"), tmp_path / "doubted")
+    done = use(
+        folder,
+        """
+        import torch, doubted
+        k, x, r = doubted.load(), torch.randn(24, 40), torch.randn(24, 40)
+        odd = x.clone().index_put((torch.tensor(0), torch.tensor(0)), torch.tensor(7.0))
+        with torch.no_grad():
+            for _ in range(2):
+                torch.testing.assert_close(k(odd, r), k.reference(odd, r), rtol=0, atol=0)
+            assert k.why_not(x, r) is None
+        """,
+    )
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
+def test_state_that_forward_assigns_does_not_hide_the_kernel(tmp_path: Path) -> None:
+    task = TASK.replace("self.eps = eps", "self.eps, self.one, self.two = eps, torch.ones(2), torch.ones(2)")
+    task = task.replace(
+        "        total = x + residual", "        self.two = self.one.to(x.device)\n        total = x + residual"
+    )
+    two = library("1.0f", task=task)
+    wide = {
+        name: replace(one, constants=(*one.constants, spec("cst1", 2), spec("cst2", 2)))
+        for name, one in two.signatures.items()
+    }
+    folder = write_library(replace(two, signatures=wide), tmp_path / "stateful")
+    done = use(
+        folder,
+        """
+        import torch, stateful
+        k, x = stateful.load(), torch.randn(24, 40)
+        with torch.no_grad():
+            assert k.why_not(x, x) is None and k.reference(x, x) and k(x, x)
+            k.train(), k(x, x), k.eval()
+            assert k.why_not(x, x) is None, k.why_not(x, x)
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_another_cpu_gets_the_reference(tmp_path: Path) -> None:
     folder = write_library(library("1.0f"), tmp_path / "elsewhere")
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -514,3 +557,10 @@ def test_an_earlier_export_is_replaced(tmp_path: Path) -> None:
         write_library(library("1.0f"), tmp_path / "pack")
     assert (tmp_path / "pack" / "LICENSE").read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir()] == ["pack"]
+
+
+def test_what_a_link_leads_to_is_replaced(tmp_path: Path) -> None:
+    home = write_library(library("1.0f", "2.0f"), tmp_path / "pack")
+    (tmp_path / "current").symlink_to(home)
+    write_library(library("1.0f"), tmp_path / "current")
+    assert (tmp_path / "current").is_symlink() and len(list((home / "kernels").iterdir())) == 1

@@ -55,6 +55,12 @@ def test_in_sources_only_comments_and_literals_change() -> None:
     )
 
 
+def test_a_quotient_is_no_folder() -> None:
+    who = Identity(home="/root", cwd="/app", user="ann", host="lanes")
+    kernel = "y[i] = x[i]/root + (a + b)/app + n/root; // in /root\n"
+    assert scrub_source(kernel, "cpp", who) == kernel.replace("in /root", "in …")
+
+
 def test_a_kernels_header_stays() -> None:
     who = Identity(home="/srv/ann", cwd="/", user="tile", host="lanes")
     source = "// evoforge: param TILE = 8 in {8, 16}\n//evoforge: require TILE*4 <= L1 /ROWS/COLS\n// of tile\n"

@@ -21,7 +21,7 @@ SAMPLE = {
     "does_nothing", "skips_the_tail", "writes_past_the_end", "writes_an_input", "exits_at_once", "segmentation_fault",
     "flush_to_zero_left_on", "opens_a_file", "constructor", "includes_a_file", "negative_workspace", "throws",
     "system_call_instruction", "add_plain", "add_omp_tasks", "add_workspace", "add_flush_to_zero_restored",
-    "shortcut_by_the_workspace",
+    "shortcut_by_the_workspace", "zeros_after_many_calls", "weights_turned_once",
 }  # fmt: skip
 
 

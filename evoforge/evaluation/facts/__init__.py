@@ -58,10 +58,10 @@ def collect_facts(
 
 
 def _told(witness: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
-    """What a witness says; None where the text is stranger than it can follow: nobody vetted it."""
+    """What a witness says; None where the text is stranger than it can follow."""
     try:
         return witness()
     except EvoforgeError:
         raise
-    except Exception:
+    except Exception:  # boundary: nobody vetted the text, and a search must not end by it
         return None

@@ -148,13 +148,13 @@ class Expressions(ABC):
         pointer = text_of(node.child_by_field_name("type")).rstrip().endswith("*")
         return value.plus(self.unknown("@")) if pointer and not value.is_pointer else value
 
+    def _said_by_the_call(self, node: Node) -> Value | None:
+        number = self._known.get(re.sub(r"\s", "", text_of(node)).partition("->")[2])
+        return None if number is None else Value.of(number)
+
     def _eval_field_expression(self, node: Node) -> Value:
-        """What a call says of sizes is known; everything else is not."""
-        what = re.sub(r"\s", "", text_of(node)).partition("->")[2]
-        if what in self._known:
-            return Value.of(self._known[what])
-        taint = self._loops_of(self.value(node.child_by_field_name("argument")))
-        return self.unknown(taint=taint)
+        known = self._said_by_the_call(node)
+        return known or self.unknown(taint=self._loops_of(self.value(node.child_by_field_name("argument"))))
 
     def _eval_unary_expression(self, node: Node) -> Value | None:
         inner = self.value(node.child_by_field_name("argument"))
@@ -207,9 +207,9 @@ class Expressions(ABC):
         return moved if node.children[0].type in ("++", "--") else old
 
     def _eval_subscript_expression(self, node: Node) -> Value:
-        what = re.sub(r"\s", "", text_of(node)).partition("->")[2]
-        if what in self._known:
-            return Value.of(self._known[what])
+        known = self._said_by_the_call(node)
+        if known is not None:
+            return known
         base = self.value(node.child_by_field_name("argument"))
         indices = node.child_by_field_name("indices")
         parts = [self.value(child) for child in children(indices)] if indices is not None else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -12,6 +12,7 @@ from typing import Any
 
 from evoforge.evaluation.facts.affine import Affine, Number, Value
 from evoforge.evaluation.facts.expressions import Closure, Expressions, TooLarge
+from evoforge.evaluation.facts.functions import CLASSES, Functions, parameter_list, parameters, template_names
 from evoforge.evaluation.facts.nodes import (
     Node,
     children,
@@ -27,7 +28,6 @@ from evoforge.evaluation.facts.nodes import (
 __all__ = ["Loop", "Nest", "run_nest"]
 
 _MAX_CALLS = 12
-_CLASSES = ("struct_specifier", "class_specifier")
 _VECTOR_NAMES = re.compile(r"^(_mm\d*_|evo::|__builtin_ia32)|^(load|store|stream|gather)$")
 _VECTOR_TYPES = re.compile(r"^(evo::)?i?vec$|^__m(128|256|512)[id]?$")
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "!=": "=="}
@@ -85,7 +85,7 @@ def run_nest(text: str, *, lanes: int, strides: frozenset[int], known: Mapping[s
     walk = _Walk(lanes, strides, known)
     try:
         walk.declare(tree.root_node)
-        entry = walk.function("evo_run", [])
+        entry = walk.functions.called("evo_run", [])
         if entry is None:
             return None
         walk.enter(entry, [])
@@ -99,7 +99,7 @@ class _Walk(Expressions):
 
     def __init__(self, lanes: int, strides: frozenset[int], known: Mapping[str, int]) -> None:
         super().__init__(lanes, known)
-        self._functions: dict[str, list[Node]] = {}
+        self.functions = Functions()
         self.top: list[Loop] = []
         self._strides = strides
         self._around: list[Loop] = []
@@ -114,12 +114,9 @@ class _Walk(Expressions):
         for child in children(node):
             self._count()
             if child.type == "function_definition":
-                name = declared_name(child.child_by_field_name("declarator")).rpartition("::")[2]
-                if child.child_by_field_name("body") is not None:
-                    self._functions.setdefault(name, []).append(child)
-            elif child.type in _CLASSES:
-                if (body := child.child_by_field_name("body")) is not None:
-                    self.declare(body)
+                self.functions.add(child)
+            elif child.type in CLASSES:
+                self._on_struct_specifier(child)
             elif child.type == "declaration":
                 self.statement(child)
             elif child.type == "enum_specifier":
@@ -132,23 +129,6 @@ class _Walk(Expressions):
             ):
                 self.declare(child)
 
-    def function(self, name: str, arguments: Sequence[Any]) -> Node | None:
-        """The kernel's own function of that name which takes such arguments: as many, pointers where there are some."""
-        named = self._functions.get(name, [])
-        if len(named) < 2:
-            return named[0] if named else None
-
-        def misfit(function: Node) -> tuple[int, int]:
-            declarator = _declarator_of(function)
-            declared = _declared(declarator.child_by_field_name("parameters") if declarator is not None else None)
-            pointers = sum(
-                isinstance(given, Value) and given.is_pointer != is_pointer(parameter.child_by_field_name("declarator"))
-                for given, parameter in zip(arguments, declared, strict=False)
-            )
-            return abs(len(declared) - len(arguments)), pointers
-
-        return min(named, key=misfit)
-
     def _enumerate(self, node: Node) -> None:
         following = Value.of(0)
         for item in find(node, "enumerator"):
@@ -158,23 +138,15 @@ class _Walk(Expressions):
             following = value.plus(Value.of(1))
 
     def enter(self, function: Node, arguments: list[Any], template: list[Value] | None = None) -> Value:
-        declarator = _declarator_of(function)
-        parameters = declarator.child_by_field_name("parameters") if declarator is not None else None
-        closure = Closure(parameters, function.child_by_field_name("body"), self._scopes[:1])
-        values: dict[str, Any] = {}
-        holder = function.parent
-        while holder is not None and holder.type in ("field_declaration_list", *_CLASSES):
-            holder = holder.parent
-        if template and holder is not None and holder.type == "template_declaration":
-            names = [declared_name(p) for p in find(holder, "parameter_declaration", "optional_parameter_declaration")]
-            values = dict(zip(names, template, strict=False))
+        closure = Closure(parameter_list(function), function.child_by_field_name("body"), self._scopes[:1])
+        values: dict[str, Any] = dict(zip(template_names(function), template or [], strict=False))
         return self._invoke(closure, arguments, values)
 
     def _invoke(self, closure: Closure, arguments: list[Any], values: dict[str, Any]) -> Value:
         if self._calls >= _MAX_CALLS or closure.body is None:
             return self.unknown()
         frame: dict[str, Any] = dict(values)
-        for at, parameter in enumerate(_declared(closure.parameters)):
+        for at, parameter in enumerate(parameters(closure.parameters)):
             declarator = parameter.child_by_field_name("declarator")
             given = arguments[at] if at < len(arguments) else self.unknown()
             frame[declared_name(declarator)] = self._as_declared(given, declarator)
@@ -451,9 +423,9 @@ class _Walk(Expressions):
     def _call(self, name: str, arguments: list[Any], template: list[Value]) -> Value | None:
         """Runs the kernel's own functions; others may be vector work, and get addresses."""
         short = re.split(r"::|\.|->", name)[-1]
-        own = None if name.startswith(("std::", "evo::")) else self.function(short, arguments)
+        own = None if name.startswith(("std::", "evo::")) else self.functions.called(short, arguments)
         if own is None and self._look_up(name) is not None:
-            own = self.function("operator()", arguments)
+            own = self.functions.called("operator()", arguments)
         if own is not None:
             return self.enter(own, arguments, template)
         if self._around and _VECTOR_NAMES.match(name):
@@ -513,17 +485,3 @@ def _trip(span: Value | None, step: Number | None) -> tuple[int | None, bool]:
         return None, False
     known = [max(0, math.ceil(number.value / abs(step.value))) for number in span.numbers()]
     return (min(known), len(span.alternatives) == 1) if known else (None, False)
-
-
-def _declarator_of(function: Node) -> Node | None:
-    declarator = function.child_by_field_name("declarator")
-    while declarator is not None and declarator.type != "function_declarator":
-        declarator = declarator.child_by_field_name("declarator") or next(
-            (child for child in children(declarator) if child.type.endswith("declarator")), None
-        )
-    return declarator
-
-
-def _declared(parameters: Node | None) -> list[Node]:
-    kinds = ("parameter_declaration", "optional_parameter_declaration")
-    return [child for child in (children(parameters) if parameters is not None else []) if child.type in kinds]
