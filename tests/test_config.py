@@ -83,5 +83,6 @@ def test_models_bring_their_emitters(tmp_path: Path) -> None:
 def test_numbers_are_those_of_yaml_1_2() -> None:
     text = "{a: 1e-5, b: 012, c: 1:30, d: 0x1F, e: 1_000, f: -3, g: .5, h: -.inf, i: 0o17, j: 1.2.3, k: '7'}"
     assert read_yaml(text) == {
-        "a": 1e-5, "b": 12, "c": "1:30", "d": 31, "e": 1000, "f": -3, "g": 0.5, "h": -math.inf, "i": 15, "j": "1.2.3", "k": "7",
+        "a": 1e-5, "b": 12, "c": "1:30", "d": 31, "e": 1000, "f": -3, "g": 0.5, "h": -math.inf, "i": 15,
+        "j": "1.2.3", "k": "7",
     }  # fmt: skip

@@ -822,9 +822,9 @@ def test_answers_must_be_what_was_described(tmp_path: Path) -> None:
         signatures, inputs = worker.describe(), worker.inputs("default", 0)
         with pytest.raises(WorkerError, match="others than the 1 that were described"):
             worker.reference("default", inputs)
-    with ReferenceWorker(task_of(tmp_path, "forged", FORGED), signatures=signatures) as another:
-        with pytest.raises(WorkerError, match="others than the 1 that were described"):
-            another.reference("default", inputs)
+    another = ReferenceWorker(task_of(tmp_path, "forged", FORGED), signatures=signatures)
+    with another, pytest.raises(WorkerError, match="others than the 1 that were described"):
+        another.reference("default", inputs)
 
 
 ASSIGNING = """

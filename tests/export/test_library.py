@@ -429,15 +429,10 @@ def test_a_first_call_that_differs_is_not_the_last_word(tmp_path: Path) -> None:
 
 def test_state_that_forward_assigns_does_not_hide_the_kernel(tmp_path: Path) -> None:
     task = TASK.replace("self.eps = eps", "self.eps, self.one, self.two = eps, torch.ones(2), torch.ones(2)")
-    task = task.replace(
-        "        total = x + residual", "        self.two = self.one.to(x.device)\n        total = x + residual"
-    )
-    two = library("1.0f", task=task)
-    wide = {
-        name: replace(one, constants=(*one.constants, spec("cst1", 2), spec("cst2", 2)))
-        for name, one in two.signatures.items()
-    }
-    folder = write_library(replace(two, signatures=wide), tmp_path / "stateful")
+    task = task.replace("        total = x", "        self.two = self.one.to(x.device)\n        total = x")
+    made, more = library("1.0f", task=task), (spec("cst1", 2), spec("cst2", 2))
+    wide = {name: replace(one, constants=(*one.constants, *more)) for name, one in made.signatures.items()}
+    folder = write_library(replace(made, signatures=wide), tmp_path / "stateful")
     done = use(
         folder,
         """
