@@ -81,8 +81,10 @@ def test_a_campaign_ends_with_what_was_asked_for(finished: tuple[str, Any, Recor
 
 
 def test_inputs_on_which_the_task_itself_fails_are_named(small_task: Path, tmp_path: Path) -> None:
-    text = small_task.read_text().replace("h = x + residual", "h = torch.sqrt(x) + residual")
-    (tmp_path / "roots.py").write_text(text.replace("torch.randn(M, N)", "torch.rand(M, N)") + NO_COMPILE)
+    off = "((x.sum(-1) - 1) ** 2 + (residual.sum(-1) - 1) ** 2).unsqueeze(-1)"  # not of rows whose sum is 1
+    odd = f"h = torch.sqrt(1 - 1e6 * {off}) * x + residual"
+    text = small_task.read_text().replace("h = x + residual", odd)
+    (tmp_path / "roots.py").write_text(text.replace("torch.randn(M, N)", "torch.rand(M, N).softmax(-1)") + NO_COMPILE)
     recorder, url = Recorder(), f"sqlite:///{tmp_path}/roots.db"
     result = Campaign.create(config(tmp_path / "roots.py", budget=Budget(evals=3)), url).run(recorder)
     (notice,) = [text for text in result.notices if "itself fails" in text]
