@@ -106,7 +106,7 @@ def print_kernel(
     """
     kernel = Kernel(domain, plan, schedule, Names(domain), matrix_parts)
     _pointers(kernel)
-    done, taken = 0, set[str]()
+    done = 0
     while done < len(plan.nests):
         if done:
             kernel.body.append("")
@@ -117,7 +117,8 @@ def print_kernel(
         ]
         start = len(kernel.body)
         print_chain(printers) if chain else printers[0].run()
-        kernel.body[start:] = _declared_once(kernel.body[start:], taken)
+        if not members[0].rows and len(plan.nests) > 1:  # a block of its own: another one may name things alike
+            kernel.body[start:] = ["    {", *(f"    {line}" if line else line for line in kernel.body[start:]), "    }"]
         done += len(members)
     _settle(kernel)
     _widen(kernel, lanes)
@@ -131,23 +132,6 @@ def print_kernel(
         body=kernel.body,
     )
     return source + "\n", kernel
-
-
-_DECLARED = re.compile(r" {4}(?!return)(?:const )?[\w:<>]+\*? ([A-Za-z_]\w*)(?: = .*|\[.*|\{.*)?;")
-
-
-def _declared_once(lines: list[str], taken: set[str]) -> list[str]:
-    """A nest's lines; what it declares outside of its loops gets another name where an earlier nest has taken it.
-
-    Nests without row loops stand beside one another, and two of them may want the same intermediate.
-    """
-    names = {found[1] for line in lines if (found := _DECLARED.match(line))}
-    for name in sorted(names & taken):
-        number = next(n for n in count(2) if f"{name}_{n}" not in names | taken)
-        lines = [re.sub(rf"(?<![\w.:]){name}\b", f"{name}_{number}", line) for line in lines]
-        names.add(f"{name}_{number}")
-    taken |= names
-    return lines
 
 
 def _settle(kernel: Kernel) -> None:
