@@ -127,9 +127,9 @@ EVO_INLINE vec copysign(vec x, vec sign) {
     ivec top = broadcast(INT32_MIN);
     return (vec)(((ivec)x & ~top) | ((ivec)sign & top));
 }
-EVO_INLINE vec sign(vec x) { return select(x > 0, broadcast(1.f), select(x < 0, broadcast(-1.f), select(x == 0, vec{}, x))); }
+EVO_INLINE vec sign(vec x) { return select(x > 0, broadcast(1.f), select(x < 0, broadcast(-1.f), vec{})); }  // of NaN 0, as torch's
 template <class Type>
-EVO_INLINE Type sign(Type x) { return x > 0 ? Type(1) : x < 0 ? Type(-1) : x; }
+EVO_INLINE Type sign(Type x) { return x > 0 ? Type(1) : x < 0 ? Type(-1) : Type(0); }
 
 EVO_INLINE ivec isinf(vec x) { return abs(x) == EVO_INF; }
 EVO_INLINE bool isinf(float x) { return __builtin_fabsf(x) == EVO_INF; }

@@ -88,7 +88,7 @@ def trunc(x):
 
 @triton.jit
 def sign(x):
-    return tl.where(x > 0.0, 1.0, tl.where(x < 0.0, -1.0, x))
+    return tl.where(x > 0.0, 1.0, tl.where(x < 0.0, -1.0, 0.0))
 """
 
 

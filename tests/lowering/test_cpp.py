@@ -423,6 +423,15 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         Module(lambda low, high: (low.amax(1), low.amin(0), high.amax(0), high.amin(1))),
         [torch.arange(74, dtype=torch.uint8).view(2, 37), torch.arange(130, 204, dtype=torch.uint8).view(2, 37)],
     ),
+    "numbers_out_of_range": (
+        Module(
+            lambda low, small: (
+                low > -1, torch.where(low > 1, low, -1) + 300, (low - 1 < 100) | (low == 256), small > 200, small + 200,
+            )
+        ),
+        [torch.arange(74, dtype=torch.uint8).view(2, 37), torch.arange(-37, 37, dtype=torch.int8).view(2, 37)],
+    ),
+    "running_truth": (Module(lambda x: (*(x > 0.2).cummax(1), (x > 0.2).cummin(0)[1])), [rand(5, 37)]),
     "pool_of_integers": (Module(lambda x: fn.max_pool2d(x, 3, 2, 1)), [-torch.arange(2 * 63).view(1, 2, 7, 9) - 1]),
     "negated_constant": (Module(lambda x: x + (-torch.full((37,), -1.0))), [rand(5, 37)]),
     "put_where": (Module(put_where), [rand(5, 37)]),
@@ -1113,6 +1122,24 @@ def test_nan_and_infinities_come_out_where_torch_has_them(tmp_path: Path) -> Non
         want = model(rows)
         assert torch.equal(got.isnan(), want.isnan()), k.label
         torch.testing.assert_close(got, want, equal_nan=True)
+
+
+def test_signs_of_nan_and_spreads_without_degrees_of_freedom_are_torchs(tmp_path: Path) -> None:
+    rows = torch.stack([rand(37) for _ in range(4)])
+    rows[0, 5], rows[1, 7], rows[2, 9] = float("nan"), float("inf"), float("-inf")
+    model = Module(lambda x: (torch.sign(x), x.var(1, correction=37), x[:, :1].std(1), x[:, 4:4].mean(1)))
+    graph = capture_graph(model, [rows])
+    space, kernels = space_of(graph), []
+    for genome in ({}, {"vector": "scalar"}, {"unroll": "many", "rewrite:welford": "on"}):
+        source = space.render(genome)
+        kernels.append(Compiled("signs", str(genome), source, ParameterSpace.parse(source).defaults(), graph))
+    library = build(kernels, tmp_path, "native")
+    for k in kernels:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of no degrees of freedom
+            expected = model(rows)
+        for got, want in zip(call(library, k, model, [rows]), expected, strict=True):
+            torch.testing.assert_close(got, want, equal_nan=True, msg=k.label)
 
 
 def test_what_is_computed_twice_is_rounded_the_same_twice(tmp_path: Path) -> None:

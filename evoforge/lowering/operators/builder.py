@@ -120,7 +120,11 @@ class Value:
 def _as_dtype(value: float | int | bool, dtype: str) -> float | int | bool:
     if dtype == "bool":
         return bool(value)
-    return int(value) if is_int(dtype) else float(value)
+    if not is_int(dtype):
+        return float(value)
+    most = 1 << int(dtype[1:])  # numbers out of range wrap around, as torch's do beside a tensor
+    wrapped = int(value) % most
+    return wrapped - most if dtype != "u8" and wrapped >= most // 2 else wrapped
 
 
 Index = list[Affine]

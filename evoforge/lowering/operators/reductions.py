@@ -122,8 +122,9 @@ def mean_of(b: Builder, rows: Rows, t: str, hint: str = "mean") -> Value:
 
 
 def _divided(b: Builder, total: Value, by: float, t: str, hint: str) -> Value:
-    by = float(by) if by else math.nan  # an empty mean is NaN
-    return b.map(total.shape, t, lambda i, extents: op("div", total.read(i, extents), _number(by, t), dtype=t), hint)
+    """By 0 as well: an empty mean is 0 / 0, a spread without degrees of freedom infinite."""
+    at = float(by)
+    return b.map(total.shape, t, lambda i, extents: op("div", total.read(i, extents), _number(at, t), dtype=t), hint)
 
 
 @register("max.dim", "min.dim")
