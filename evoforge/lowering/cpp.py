@@ -117,8 +117,10 @@ def print_kernel(
         ]
         start = len(kernel.body)
         print_chain(printers) if chain else printers[0].run()
-        if not members[0].rows and len(plan.nests) > 1:  # a block of its own: another one may name things alike
-            kernel.body[start:] = ["    {", *(f"    {line}" if line else line for line in kernel.body[start:]), "    }"]
+        made = kernel.body[start:]
+        alone = members[0].rows or len(plan.nests) == 1
+        if not alone and any(_STATEMENT.match(line) for line in made):  # in a block: another nest may name things alike
+            kernel.body[start:] = ["    {", *(f"    {line}" if line else line for line in made), "    }"]
         done += len(members)
     _settle(kernel)
     _widen(kernel, lanes)
@@ -132,6 +134,9 @@ def print_kernel(
         body=kernel.body,
     )
     return source + "\n", kernel
+
+
+_STATEMENT = re.compile(r" {4}\S.*;(?:  //.*)?$")  # outside of every loop
 
 
 def _settle(kernel: Kernel) -> None:
