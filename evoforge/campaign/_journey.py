@@ -39,6 +39,7 @@ _LAP = 4  # rounds that there must be time for
 _REPORTS = 2  # attempts at the last measurement
 _BROKEN = 8  # trials in a row in which the judge itself failed: the machine is at fault, and what comes would be lost
 _MAX_CONFIRMATIONS = 3  # per point, when intervals of challenger and incumbent overlap
+_UNTOLD = (Status.HARNESS_ERROR, Status.TIMING_SUSPECT)  # verdicts that say nothing of the program
 
 
 @dataclass
@@ -197,12 +198,20 @@ class Journey:
             enqueue=[candidate.space.defaults(), *self.state.winners(WINNERS)],
             scores=self._scores_of(candidate),
         )
+        judged = [row for row in known if row.status not in _UNTOLD]
+        compiled = {self.measurer.object_hash(candidate, row.params): row for row in judged}
         while points := [point for point in (tuner.ask() for _ in range(_TUNE_AHEAD)) if point is not None]:
             self.measurer.build_ahead([(candidate, params) for params in points])
             for params in points:
                 if self.clock.stop_reason(self.state.spent):
                     return
+                digest = self.measurer.object_hash(candidate, params)
+                if digest and (same := compiled.get(digest)):  # a parameter that changes nothing here
+                    tuner.tell(params, same.objective, self.state.standing(same))
+                    continue
                 evaluation = self._trial(ticket, proposal, params, best, rows)
+                if evaluation.status not in _UNTOLD:
+                    compiled[digest] = evaluation
                 tuner.tell(params, evaluation.objective, evaluation.status)
                 if evaluation.status is Status.CORRECT and evaluation.objective is not None:
                     best = max(best, evaluation.objective)

@@ -179,6 +179,27 @@ def test_a_kernel_whose_constants_became_parameters_is_no_duplicate_of_itself() 
     ]  # fmt: skip
 
 
+def test_tuning_pays_no_second_time_for_a_program() -> None:
+    """Of 4 × 3 settings those of a tile make four programs; the other parameter changes nothing."""
+    judged: list[dict[str, int]] = []
+
+    class Machine(Compiler):
+        def trial(self, candidate: Candidate, params: Any, prune_below: float | None) -> Evaluation:
+            judged.append(params)
+            return super().trial(candidate, params, prune_below)
+
+    journey = Journey(
+        "c", cast(Store, Forgetful()), State(None), cast(Any, Machine()), Narrator(None), Clock(None, None), 0, 12, {}
+    )
+    header = "// evoforge: param T = 8 in {4, 8, 16, 32}\n// evoforge: param IDLE = 1 in {1, 2, 3}\n"
+    proposal = Proposal(Candidate("cpp", f"{header}int tile = T;"), operator="sample", emitter="sample")
+    journey.breadth = 0.0
+    journey.travel(0, proposal)
+    for _ in range(9):
+        journey.deepen(drawn=True)
+    assert sorted(params["T"] for params in judged) == [4, 8, 16, 32]
+
+
 class Broken(Compiler):
     """Judges what it is told to; the rest of the time the disk is full."""
 
