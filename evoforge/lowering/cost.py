@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,6 +27,7 @@ from evoforge.lowering.ir import (
     loads,
     nodes,
 )
+from evoforge.lowering.reassociated import least_operations
 from evoforge.lowering.stages import dtype_of, extents_of
 
 __all__ = ["flops", "laid_out", "read_elements", "signature_of", "trace_signature"]
@@ -46,11 +48,13 @@ def flops(graph: Graph) -> dict[str, float]:
     Distinct subexpressions of a stage count once per point of its domain, a reduction one more per
     point (two for pairs such as Welford's). Where a product is zero by its place, or nobody reads it, no work is
     counted, so padding, transposed convolutions and triangles cost what an implementation has to do; and a sum that
-    slides along an axis counts as many products as minimal filtering takes for six outputs at once.
+    slides along an axis counts as many products as minimal filtering takes for six outputs at once. Sums of sums
+    count in the order that is the cheaper one (`reassociated`).
     """
-    total: dict[str, float] = {}
+    found: dict[str, dict[str, float]] = {}
     needed = work(graph).points
     for stage in graph.stages:
+        total = found[stage.name] = defaultdict[str, float](float)
         points, share = float(math.prod(extents_of(stage).values())), needed[stage.name]
         if stage.monoid == "sum":
             share = min(share, _share_inside(stage)) * _share_of_sliding(stage)
@@ -58,12 +62,17 @@ def flops(graph: Graph) -> dict[str, float]:
         for node in _distinct(stage.body):
             dtype = dtype_of(node.args[0], graph.tensors) if node.dtype == "bool" else node.dtype
             if dtype in _FLOATS:
-                total[dtype] = total.get(dtype, 0.0) + points
+                total[dtype] += points
         dtype = dtype_of(stage.body, graph.tensors)
         if stage.monoid is not None and dtype in _FLOATS:
-            each = {"welford": 4, "maxsum": 3}.get(stage.monoid, 1)
-            total[dtype] = total.get(dtype, 0.0) + each * points
-    return total
+            total[dtype] += {"welford": 4, "maxsum": 3}.get(stage.monoid, 1) * points
+    least = least_operations(graph, {name: sum(total.values()) for name, total in found.items()})
+    whole: dict[str, float] = {}
+    for name, counts in found.items():
+        share = least[name] / max(sum(counts.values()), 1) if name in least else 1
+        for dtype, count in counts.items():
+            whole[dtype] = whole.get(dtype, 0.0) + count * share
+    return whole
 
 
 def _distinct(body: Any) -> set[Op]:

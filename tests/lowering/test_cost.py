@@ -199,3 +199,30 @@ def test_what_nobody_reads_is_no_work() -> None:
     x = torch.randn(4, 64, 32)
     assert count(Last(), x) <= count(nn.Linear(32, 48), x[:, -1]) * 1.01
     assert read_elements(graph_of(Last(), x))["in0"] <= 4 * 32
+
+
+def test_sums_of_sums_count_in_the_cheaper_order() -> None:
+    a, b, v = torch.randn(64, 128), torch.randn(128, 96), torch.randn(96)
+    dense = count(lambda a, b: a @ b, a, b)
+    for summed in (
+        lambda a, b: (a @ b).sum(), lambda a, b: (a @ b / 2).sum(1), lambda a, b: (a @ b + b[0]).mean(0),
+        lambda a, b: (a @ b).pow(2).sum(),
+    ):  # fmt: skip
+        assert count(summed, a, b) < 0.05 * dense
+    assert count(lambda a, b, v: a @ b @ v, a, b, v) <= 2 * (128 * 96 + 64 * 128)
+    assert count(lambda a, b, v: (a @ b @ v).sum(), a, b, v) < 0.05 * dense
+    q, k = torch.randn(2, 300, 16), torch.randn(2, 300, 8)
+    assert count(lambda q, k: q @ q.mT @ k, q, k) == 2 * 2 * (300 * 16 * 8) * 2
+    pooled = nn.Sequential(nn.Conv2d(8, 16, 3), nn.AdaptiveAvgPool2d(1))
+    x = torch.randn(2, 8, 20, 20)
+    assert count(pooled, x) < 0.1 * count(pooled[0], x)
+    # What is wanted itself, or goes through more than sums, is work; so is what no other order makes cheaper.
+    for kept in (
+        lambda a, b: (a @ b, (a @ b).sum()), lambda a, b: (a @ b).relu().sum(), lambda a, b: (a @ b).amax(1).sum(),
+        lambda a, b: torch.softmax(a @ b, -1).sum(), lambda a, b: torch.linalg.vector_norm(a @ b, ord=1),
+    ):  # fmt: skip
+        assert count(kept, a, b) >= dense
+    low, up = torch.randn(128, 4), torch.randn(4, 128)
+    assert count(lambda a, low, up: a @ low @ up, a, low, up) == 2 * 2 * 64 * 128 * 4
+    separable = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 16, 1))
+    assert count(separable, x) >= 2 * 2 * 16 * 8 * 18 * 18
