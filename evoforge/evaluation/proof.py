@@ -20,7 +20,7 @@ __all__ = ["Proof"]
 class Proof:
     """Builds a kernel for every workload, verifies it, and keeps what was found on the way.
 
-    `built` holds the builds, `max_error` the worst error of all calls so far in units of the tolerance (None
+    `built` holds the builds, `max_error` the largest error of all calls so far (None
     before the first), `level` the weakest sandbox that one of its processes reached, `flags` what else is to
     be told.
     """
@@ -87,7 +87,7 @@ class Proof:
                 self.flags.add("unsanitized")
 
     def met(self, error: float) -> None:
-        """One more error, in units of the tolerance."""
+        """One more error, in units of the output."""
         self.max_error = max(self.max_error or 0.0, error)
 
     @property

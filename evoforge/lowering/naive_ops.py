@@ -69,6 +69,7 @@ _SPECIAL: dict[str, Callable[..., str]] = {
     "round": lambda a: f"std::nearbyint({a})",
     "sign": lambda a: f"({a} > 0) - ({a} < 0)",
     "not": lambda a: f"!{a}",
+    "rounded": lambda a: a,
     "isnan": lambda a: f"std::isnan({a})",
     "isinf": lambda a: f"std::isinf({a})",
 }

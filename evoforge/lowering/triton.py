@@ -408,7 +408,7 @@ class _Nest:
         if op.name in _HELPERS:
             return f"{op.name}({args[0]})"
         simple = {
-            "neg": "(-{0})", "reciprocal": "(1.0 / {0})", "isnan": "({0} != {0})",
+            "rounded": "{0}", "neg": "(-{0})", "reciprocal": "(1.0 / {0})", "isnan": "({0} != {0})",
             "isinf": "(tl.abs({0}) == float('inf'))", "tan": "(tl.sin({0}) / tl.cos({0}))",
             "not": "({0} == 0)" if op.dtype == "bool" else "(~{0})",
         }.get(op.name)  # fmt: skip

@@ -431,6 +431,11 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         ),
         [torch.arange(74, dtype=torch.uint8).view(2, 37), torch.arange(-37, 37, dtype=torch.int8).view(2, 37)],
     ),
+    "standardised_tiny": (  # squares of them vanish in single precision
+        Module(lambda x: ((x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True), (x - x.mean()) / x.std())),
+        [rand(5, 70) * 1e-29],
+    ),
+    "standardised_large": (Module(lambda x: (x / x.std(0), *torch.std_mean(x, 1, correction=0))), [rand(5, 70) * 1e12]),
     "running_truth": (Module(lambda x: (*(x > 0.2).cummax(1), (x > 0.2).cummin(0)[1])), [rand(5, 37)]),
     "pool_of_integers": (Module(lambda x: fn.max_pool2d(x, 3, 2, 1)), [-torch.arange(2 * 63).view(1, 2, 7, 9) - 1]),
     "negated_constant": (Module(lambda x: x + (-torch.full((37,), -1.0))), [rand(5, 37)]),

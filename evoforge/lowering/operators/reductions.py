@@ -250,14 +250,34 @@ def _log_softmax(b: Builder, x: Value, dim: int, *_: Any, **__: Any) -> Value:
 # variance
 
 
-def squares_about(b: Builder, rows: Rows, mean: Value, t: str) -> Value:
-    """Σ (x − mean)² over the rows."""
+_FAR, _LEAST = 2.0**64, 2.0**-64
+
+
+def squares_about(b: Builder, rows: Rows, mean: Value, t: str, scale: float = 1.0, hint: str = "squares") -> Value:
+    """Σ (scale · (x − mean))² over the rows."""
 
     def body(i: list[Affine], r: list[Affine], e: dict[str, int]) -> Expr:
         gap = op("sub", rows.value.read(rows.at(i, r), e, t), mean.read(i, e), dtype=t)
+        gap = gap if scale == 1 else op("rounded", op("mul", gap, _number(scale, t), dtype=t), dtype=t)
         return op("mul", gap, gap, dtype=t)
 
-    return b.sum(rows.outer, rows.inner, t, body, "squares")
+    return b.sum(rows.outer, rows.inner, t, body, hint)
+
+
+def _deviation(b: Builder, rows: Rows, mean: Value, variance: Value, by: float, t: str) -> Value:
+    """√ variance; where its squares would vanish in single precision, from squares of larger numbers (torch adds in
+    double), as Blue's norm does (ACM TOMS 4, 1978)."""
+    if t == "f64":
+        return b.map(rows.outer, t, lambda i, e: op("sqrt", variance.read(i, e), dtype=t))
+    magnified = _divided(b, squares_about(b, rows, mean, t, _FAR, "magnified"), by, t, "magnified_var")
+
+    def root(i: list[Affine], e: dict[str, int]) -> Expr:
+        plain, large = variance.read(i, e), op("sqrt", magnified.read(i, e), dtype=t)
+        vanishes = op("lt", plain, _number(_LEAST, t), dtype="bool")
+        small = op("mul", large, _number(1 / _FAR, t), dtype=t)
+        return where(vanishes, small, op("sqrt", plain, dtype=t), t)
+
+    return b.map(rows.outer, t, root)
 
 
 @register("var.correction", "var.dim", "var", "std.correction", "std.dim", "std", "var_mean.correction", "var_mean.dim",
@@ -273,8 +293,7 @@ def _variance(b: Builder, x: Value, *args: Any, **names: Any) -> Any:
     by = max(rows.count - correction, 0)
     spread = _divided(b, squares, by, t, "" if kind.startswith("var") else "var")
     if kind.startswith("std"):
-        variance = spread
-        spread = b.map(rows.outer, t, lambda i, e: op("sqrt", variance.read(i, e), dtype=t))
+        spread = _deviation(b, rows, mean, spread, by, t)
     spread = rows.keepdim(spread, keepdim)
     return (spread, rows.keepdim(mean, keepdim)) if both else spread
 
