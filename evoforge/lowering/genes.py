@@ -11,10 +11,12 @@ import numpy as np
 from evoforge.core import Strategy
 from evoforge.lowering.contraction import find_contraction
 from evoforge.lowering.domain import Domain, Node
-from evoforge.lowering.ir import Const, Expr, Load, Op, nodes
+from evoforge.lowering.ir import Cast, Const, Expr, Load, Op, nodes
+from evoforge.lowering.lanes import INTS
 from evoforge.lowering.planner import make_plan
 from evoforge.lowering.regions import is_tensor_sized, regions
 from evoforge.lowering.schedule import CHOICES, Schedule, gene_name
+from evoforge.lowering.stages import dtype_of
 
 __all__ = ["Genes", "Genome"]
 
@@ -29,6 +31,7 @@ _LIKELY = {
 }  # fmt: skip
 """How often a sample takes each value of a gene, before the strategy's weights."""
 _VANISHING = ("exp", "exp2")  # whose results soon leave the normal numbers
+_STEPS = ("floor", "ceil", "round", "trunc", "floordiv", "mod", "fmod")
 _SMALL = 16  # an output so many times smaller than the largest tensor is not worth a decision
 
 
@@ -65,7 +68,8 @@ class Genes:
         if reduces:
             found["reduction"] = CHOICES["reduction"]
         parts = [(node, part) for node in domain.nodes for part in nodes(node.body) if isinstance(part, Op)]
-        if reduces or any(part.name == "div" and _moves_less(part.args[1], node) for node, part in parts):
+        divides = any(part.name == "div" and _moves_less(part.args[1], node) for node, part in parts)
+        if (reduces or divides) and not self._has_steps():
             found["math"] = CHOICES["math"]
         if any(part.name in _VANISHING for _, part in parts):
             found["tiny"] = CHOICES["tiny"]
@@ -93,6 +97,13 @@ class Genes:
             if any(nest.chain for nest in joined.nests):
                 found[f"chain:{number}"] = CHOICES["chain"]
         return found
+
+    def _has_steps(self) -> bool:
+        """Whether numbers become whole ones: a quotient on a tie has to be the quotient."""
+        found, whole = [part for node in self._domain.nodes for part in nodes(node.body)], (*INTS, "bool")
+        casts = [part for part in found if isinstance(part, Cast) and part.dtype in INTS]
+        made = any(dtype_of(part.arg, self._domain.tensors) not in whole for part in casts)
+        return made or any(isinstance(part, Op) and part.name in _STEPS for part in found)
 
     def _streams(self) -> dict[str, tuple[str, ...]]:
         """The genes of those outputs that vectors can be streamed to; what is small stays in the caches anyway."""

@@ -333,3 +333,19 @@ def test_scalars_are_known_to_be_slow_where_a_contraction_computes(
     model: nn.Module, shape: tuple[int, ...], known: list[Any]
 ) -> None:
     assert space_of(model, [shape]).handicaps() == known
+
+
+def test_quotients_that_are_rounded_are_quotients() -> None:
+    """A product with a reciprocal may lie on the other side of a tie."""
+
+    class Quantised(nn.Module):
+        def __init__(self, whole: bool) -> None:
+            super().__init__()
+            self.whole = whole
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            share = x / x.abs().amax(1, keepdim=True) * 127
+            return torch.round(share) if self.whole else share
+
+    assert "math" in space_of(Quantised(False), [(64, 256)]).genes()
+    assert "math" not in space_of(Quantised(True), [(64, 256)]).genes()
