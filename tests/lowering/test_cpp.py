@@ -625,9 +625,7 @@ def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
             {**also, key: how, **fetched.get(how, {})} for how in space.genes()[key][1:] for also in ({}, *genomes[2:])
         ]
         count = 1
-    for number in range(count):
-        aimed = space.aim(space.implied_cell(space.sample(rng, Strategy())), rng, Strategy()) if number % 2 else None
-        genomes.append(aimed[0] if aimed else space.sample(rng, Strategy()))
+    genomes += [space.sample(rng, Strategy()) for _ in range(count)]
     return [at_random(case, genome, space, graph, rng) for genome in genomes]
 
 
@@ -643,6 +641,8 @@ def at_random(
 
 @pytest.mark.parametrize(("march", "lanes", "count"), [("native", 16, 2), ("x86-64-v3", 8, 1)])
 def test_schedules_compute_what_the_module_computes(march: str, lanes: int, count: int, tmp_path: Path) -> None:
+    if march == "x86-64-v3" and "avx512f" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("native is that here")
     cases = list(CASES)[:: 1 if march == "native" else 2]
     kernels = [k for number, case in enumerate(cases) for k in schedules(case, max(1, count - number % 2), lanes)]
     library = build(kernels, tmp_path, march)
