@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from evoforge.core import Candidate, Elite, Params
+from evoforge.core import Candidate, Elite, Outcome, Params
 from evoforge.emitters import Assignment, Proposal, inherited_licence
 from evoforge.prompts import Answer, Identity, Prompt, parse_reply, scrub_source
 from evoforge.storage import TicketRow
@@ -29,14 +29,14 @@ def asked_of(campaign: str, number: int, assignment: Assignment, meta_prompt: st
     )
 
 
-def read_reply(text: str, language: str, parents: Sequence[Candidate]) -> Answer:
-    """A model's reply; edits are of the first parent as it was shown.
+def read_reply(text: str, language: str, parents: Sequence[Candidate], outcome: Outcome = Outcome.OK) -> Answer:
+    """A model's reply, OK or TRUNCATED; edits are of the first parent as it was shown.
 
     Raises:
         ReplyError: there is no kernel in it.
     """
     shown = scrub_source(parents[0].source, language, Identity.here()) if parents else None
-    return parse_reply(text, language=language, parent=shown)
+    return parse_reply(text, language=language, parent=shown, cut=outcome is Outcome.TRUNCATED)
 
 
 def answered_by(

@@ -14,7 +14,7 @@ from evoforge.campaign._checks import check, check_unchanged
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import BREADTH, Journey
-from evoforge.campaign._loop import EXHAUSTED, Loop
+from evoforge.campaign._loop import BY_ITS_BOUND, EXHAUSTED, Loop
 from evoforge.campaign._measure import Live, Measurer, Recorded
 from evoforge.campaign._models import check_models, desk_of, leaves
 from evoforge.campaign._prepare import Ground, prepare
@@ -130,9 +130,8 @@ class Campaign:
         limit = self._clock(budget).stop_reason(evaluations)
         before = self.config.budget
         if limit and budget.evals != 0 and budget != before and getattr(budget, limit) == getattr(before, limit):
-            spent = {"evals": f"{evaluations} evaluations", "minutes": f"{self.row.wall_s / 60:.1f} minutes"}[limit]
             raise UsageError(
-                f"campaign {self.name} may take {getattr(before, limit):g} {limit} in all and has had {spent}: "
+                f"campaign {self.name} {self._had(limit, before, evaluations)}: "
                 f"the other limits alone let it do nothing; give --{limit}, too"
             )
 
@@ -140,20 +139,42 @@ class Campaign:
         """Searches until the budget ends; resumable after anything that stops it.
 
         A new campaign that cannot even start, by its task or a missing tool, leaves nothing behind:
-        once that is mended its name is free.
+        once that is mended its name is free. One that is finished measures nothing: its result is what the store holds,
+        and a notice says what would let it go on.
         """
+        narrator = Narrator(observer)
+        self.row = self.store.campaign(self.name)  # as it stands now: this very object may have run before
+        if self.row.state == "finished" and (why := self._nothing_left()):
+            narrator.tell("notice", text=f"campaign {self.name} is finished, nothing was measured: {why}")
+            return summarise(self, self.row.stop_reason or "", notices=tuple(self.row.setup.get("notices", ())))
         try:
-            return self._run_locked(Narrator(observer))
+            return self._run_locked(narrator)
         except (UsageError, UnsupportedError, MissingToolError, NotFoundError):
             paid = any(row.call.usd or row.call.unsure_usd for row in self.store.calls(self.name))
             if self._new and not paid and not self.store.proposals(self.name):
                 self.store.delete_campaign(self.name)
             raise
 
+    def _nothing_left(self) -> str:
+        """Why a finished campaign would end at once, and what mends that; empty where there is something to do."""
+        budget = self.config.budget
+        if self.row.stop_reason in ("at_bound", BY_ITS_BOUND):
+            return "no kernel can be much faster on this machine"
+        if budget.evals == 0:
+            return "it is prepared for answers to `evoforge ask`; give --minutes M or --evals N to search"
+        evaluations = charged(self.store.counts(self.name, Kind.TRIAL))
+        limit = self._clock().stop_reason(evaluations)
+        if not limit:
+            return ""
+        return f"it {self._had(limit, budget, evaluations)}; give --{limit} N (in all) to go on"
+
+    def _had(self, limit: str, budget: Budget, evaluations: int) -> str:
+        spent = {"evals": f"{evaluations} evaluations", "minutes": f"{self.row.wall_s / 60:.1f} minutes"}[limit]
+        return f"may take {getattr(budget, limit):g} {limit} in all and has had {spent}"
+
     def _run_locked(self, narrator: Narrator) -> Result:
         with ExitStack() as stack:
             stack.enter_context(self.store.lock_campaign(self.name))
-            # as it stands now: this very object may have run before
             self.row = self.store.update_campaign(self.name, state="running", stop_reason="")
             try:
                 result = self._run(narrator, stack)
@@ -206,7 +227,7 @@ class Campaign:
             narrator.tell("notice", text=text)
             self._keep(setup := setup.with_notice(text), reachable=cells)
         busy_s = judge.busy_seconds if judge else None
-        return summarise(self, loop, setup, reason, narrator.elapsed_s, busy_s)
+        return summarise(self, reason, notices=setup.notices, run_s=narrator.elapsed_s, busy_s=busy_s)
 
     def _loop(
         self, judge: Judge | None, target: Target, setup: Setup, ground: Ground, narrator: Narrator, clock: Clock,
@@ -225,7 +246,8 @@ class Campaign:
             narrator.tell("notice", text=text)
 
         if config.asking:
-            desk = desk_of(self.name, config, self.store, self._replay, self._extend, clock.until, notice=keep)
+            replay = (self._replay, _recorded_campaign(self._replay, self.row).name) if self._replay else None
+            desk = desk_of(self.name, config, self.store, replay, self._extend, clock.until, notice=keep)
         else:
             desk = None
         if desk is not None:

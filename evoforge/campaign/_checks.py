@@ -55,7 +55,8 @@ def read_kernel(path: str) -> Candidate:
     try:
         source = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"expected a kernel file at {path}, got: {error}; check the path") from error
+        got = error.strerror if isinstance(error, OSError) else f"a byte that is no UTF-8 at {error.start}"
+        raise UsageError(f"expected a kernel file at {path}, got: {got}; check the path") from error
     candidate = Candidate("cpp", source)
     try:
         _ = candidate.space  # a header that cannot be read is the user's to mend, now

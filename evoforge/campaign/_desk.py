@@ -214,7 +214,8 @@ class Desk:
         if reply.outcome not in (Outcome.OK, Outcome.TRUNCATED):
             return _answered(out, None, f"{reply.outcome}: {reply.reason}", reply.usd, reply.outcome in _SILENT)
         try:
-            answer = read_reply(reply.text, out.assignment.brief.task.language, out.assignment.parents)
+            language = out.assignment.brief.task.language
+            answer = read_reply(reply.text, language, out.assignment.parents, reply.outcome)
             proposal = out.assignment.proposal(
                 answer, meta_prompt=out.meta_prompt, model=out.model, exemplars=out.prompt.exemplars, usd=reply.usd
             )

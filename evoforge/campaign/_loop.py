@@ -40,12 +40,12 @@ from evoforge.emitters import (
 from evoforge.errors import UsageError
 from evoforge.prompts import Note, PromptPool, TaskBrief
 
-__all__ = ["EXHAUSTED", "Loop"]
+__all__ = ["BY_ITS_BOUND", "EXHAUSTED", "Loop"]
 
 _NO_MONEY, _NO_MODEL, _NO_NEWS = "model budget", "no model left", "nothing new from models"
 _NO_GENERATOR, _NO_SPACE = "no generator", "space exhausted"
-_NEAR_BOUND = "near the bound"
-EXHAUSTED = (_NO_MONEY, _NO_MODEL, _NO_NEWS, _NO_GENERATOR, _NO_SPACE, _NEAR_BOUND)
+BY_ITS_BOUND = "near the bound"
+EXHAUSTED = (_NO_MONEY, _NO_MODEL, _NO_NEWS, _NO_GENERATOR, _NO_SPACE, BY_ITS_BOUND)
 """Why a search stops of its own: there is nothing left to propose, or to gain."""
 
 _HOPELESS = -2.0  # log2: what is expected below is not proposed
@@ -104,7 +104,7 @@ class Loop:
         self._round(self._answers(answers))
         while not (reason := self.journey.clock.stop_reason(self.state.spent)):
             if self._near_bound():
-                return _NEAR_BOUND
+                return BY_ITS_BOUND
             deeper = self.journey.deepen()
             # What was asked in the round before; models work while the round is judged.
             answered = self.desk.collect() if self.desk else []

@@ -95,13 +95,15 @@ def sent_by(config: CampaignConfig) -> Send:
 
 
 def desk_of(
-    name: str, config: CampaignConfig, store: Store, replay: str | None, extend: bool, until: float,
+    name: str, config: CampaignConfig, store: Store, replay: tuple[str, str] | None, extend: bool, until: float,
     notice: Callable[[str], object],
 ) -> Desk | None:  # fmt: skip
     """The desk of a campaign; None without models. Earlier calls of this campaign count.
 
-    With `replay` every question is looked up in that store; one that was not asked there is asked now
-    (`extend`) or stops the run. No call is tried again after `until` (as `time.monotonic`).
+    With `replay`, a store and the name of a campaign in it, every question is looked up among that campaign's: in the
+    campaign's own store others have asked too, this one among them, whose question is kept before it is answered. One
+    that was not asked there is asked now (`extend`) or stops the run. No call is tried again after `until` (as
+    `time.monotonic`).
     """
     specs = specs_of(config)
     if not specs:
@@ -114,7 +116,7 @@ def desk_of(
         client = LiteLLMClient(specs, until=until, stopping=stopping)
     else:
         asking = LiteLLMClient(specs, until=until, stopping=stopping) if extend else None
-        client = _Replayed(open_store(replay, create=False), asking)
+        client = _Replayed(open_store(replay[0], create=False), replay[1], asking)
     ledger = Ledger(Caps(usd=budget.usd, tokens=budget.tokens, calls=budget.calls), Totals.of(past))
     metered = Metered(
         client, specs, ledger, lambda call: store.record_call(name, call),
@@ -128,10 +130,10 @@ def desk_of(
 
 
 class _Replayed:
-    """Replies out of a store; questions that it does not hold go on to `otherwise`."""
+    """Replies that a stored campaign got; questions that it did not ask go on to `otherwise`."""
 
-    def __init__(self, store: Store, otherwise: Client | None) -> None:
-        self._recorded = Recorded(lambda digest: _found(store, digest))
+    def __init__(self, store: Store, campaign: str, otherwise: Client | None) -> None:
+        self._recorded = Recorded(lambda digest: _found(store, campaign, digest))
         self._otherwise = otherwise
 
     def complete(self, request: Request) -> Reply:
@@ -143,6 +145,6 @@ class _Replayed:
             return self._otherwise.complete(request)
 
 
-def _found(store: Store, digest: str) -> Reply | None:
-    rows = store.find_call(digest)
+def _found(store: Store, campaign: str, digest: str) -> Reply | None:
+    rows = store.find_call(digest, campaign)
     return reply_of(rows[0].call) if rows else None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from evoforge.archives import DISQUALIFYING, Archive, fold_confirmations
 from evoforge.archives.descriptor import Descriptor
+from evoforge.campaign._claims import Claim, claim_of
 from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, Point, Status, point
 from evoforge.storage import CampaignRow, EvaluationRow, ProposalRow, Store, open_store
 
@@ -20,7 +19,7 @@ __all__ = [
     "elites",
     "hot_and_cold",
     "lineage",
-    "over_the_better",
+    "own_of",
     "report",
     "show",
     "status",
@@ -68,18 +67,31 @@ def archive_of(store: Store, row: CampaignRow) -> tuple[Archive, dict[str, Candi
     return _folded(store, row, rows, candidates), {candidate.id: candidate for candidate in candidates}
 
 
+def own_of(rows: Sequence[EvaluationRow]) -> Mapping[Point, Sequence[Evaluation]]:
+    """Evaluations by point, in their order; none of a point that has none."""
+    own: dict[Point, list[Evaluation]] = defaultdict(list)
+    for item in rows:
+        own[point(item.evaluation.candidate, item.evaluation.params)].append(item.evaluation)
+    return own
+
+
 def _folded(store: Store, row: CampaignRow, rows: Sequence[EvaluationRow], candidates: Sequence[Candidate]) -> Archive:
+    archive = Archive(reachable=_reachable(row))
+    archive.rebuild(_would_be_elites(store, row, rows, candidates))
+    return archive
+
+
+def _would_be_elites(
+    store: Store, row: CampaignRow, rows: Sequence[EvaluationRow], candidates: Sequence[Candidate]
+) -> list[Elite]:
     tickets: dict[str, int] = {}
     for proposal in store.proposals(row.name):
         tickets.setdefault(proposal.candidate, proposal.ticket)
-    claims = fold_confirmations(
+    return fold_confirmations(
         [item.evaluation for item in rows],
         source_lengths={candidate.id: len(candidate.source) for candidate in candidates},
         tickets=tickets,
     )
-    archive = Archive(reachable=_reachable(row))
-    archive.rebuild(claims)
-    return archive
 
 
 def _reachable(row: CampaignRow) -> frozenset[Cell] | None:
@@ -90,7 +102,7 @@ def _reachable(row: CampaignRow) -> frozenset[Cell] | None:
 def campaigns(store_url: str) -> list[dict[str, Any]]:
     """One row per campaign, in order of creation."""
     with open_store(store_url, create=False) as store:
-        return [_summary(store, row, archive_of(store, row)[0]) for row in store.campaigns()]
+        return [_summary(store, row)[0] for row in store.campaigns()]
 
 
 def _standing(store: Store, row: CampaignRow) -> tuple[str, str | None]:
@@ -102,11 +114,14 @@ def _standing(store: Store, row: CampaignRow) -> tuple[str, str | None]:
     return row.state, row.stop_reason or None
 
 
-def _summary(store: Store, row: CampaignRow, archive: Archive) -> dict[str, Any]:
+def _summary(store: Store, row: CampaignRow) -> tuple[dict[str, Any], Archive]:
     state, reason = _standing(store, row)
     counts = store.counts(row.name, Kind.TRIAL)
+    rows, confirmed = store.claims(row.name)
+    archive = _folded(store, row, rows, confirmed)
     best = archive.best()
-    return {
+    claim = claim_of(row, best, own_of(rows)[point(best.candidate, best.params)]) if best else None
+    summary = {
         "campaign": row.name,
         "state": state,
         "stop_reason": reason,
@@ -120,9 +135,10 @@ def _summary(store: Store, row: CampaignRow, archive: Archive) -> dict[str, Any]
         "coverage": archive.coverage,
         "qd_score": archive.qd_score,
         "wall_s": row.wall_s,
-        "speedup_best_baseline": over_the_better(row, best.objective) if best else None,
+        "speedup_best_baseline": claim.over_faster[1] if claim and claim.over_faster else None,
         "created": row.created,
     }
+    return summary, archive
 
 
 def charged(counts: Mapping[Status, int]) -> int:
@@ -130,28 +146,15 @@ def charged(counts: Mapping[Status, int]) -> int:
     return sum(count for status, count in counts.items() if status.charged)
 
 
-def over_the_better(row: CampaignRow, objective: float) -> float | None:
-    """From a speed-up (log2) over the campaign's baseline; None where the other side was not timed."""
-    if row.config.get("baseline", "best") == "best":
-        return float(2**objective)
-    leads = []
-    for workload, times in (row.setup.get("baseline_ms") or {}).items():
-        base, sides = times.get(row.setup["baseline"][workload]), [times.get("eager"), times.get("compiled")]
-        if not base or not all(sides):
-            return None
-        leads.append(math.log2(min(sides) / base))
-    return float(2 ** (objective + statistics.fmean(leads))) if leads else None
-
-
 def status(name: str, store_url: str) -> dict[str, Any]:
     """How a campaign stands: its summary, baselines, noise, counts by status and reachable cells."""
     with open_store(store_url, create=False) as store:
         row = store.campaign(name)
-        archive, _ = archive_of(store, row)
+        summary, archive = _summary(store, row)
         best = archive.best()
         counts = store.counts(row.name, Kind.TRIAL)
         return {
-            **_summary(store, row, archive),
+            **summary,
             "counts": {str(status): count for status, count in counts.items()},
             "reasons": _reasons(store, row),
             "confirmations": sum(store.counts(row.name, Kind.CONFIRM).values()),
@@ -173,41 +176,44 @@ def _reasons(store: Store, row: CampaignRow) -> dict[str, str]:
 
 
 def elites(name: str, store_url: str) -> list[dict[str, Any]]:
-    """Every elite of a campaign, in the order of cells."""
+    """Every elite of a campaign, in the order of cells.
+
+    `objective` and `lower` (log2) are what the archive ranks by; `speedup`, its 95% bound `speedup_low` and what stands
+    beside them is what is claimed (`claim_of`): as it was measured last.
+    """
     with open_store(store_url, create=False) as store:
         row = store.campaign(name)
         rows, confirmed = store.claims(name)
         candidates = {candidate.id: candidate for candidate in confirmed}
-        own: dict[Point, list[Evaluation]] = defaultdict(list)
-        for item in rows:
-            own[point(item.evaluation.candidate, item.evaluation.params)].append(item.evaluation)
+        own = own_of(rows)
         asked = {proposal.candidate: proposal for proposal in store.proposals(name)}
-        return [
-            _elite(
-                elite, candidates[elite.candidate], asked[elite.candidate], own[point(elite.candidate, elite.params)]
-            )
-            for elite in _folded(store, row, rows, confirmed)
-        ]
+        found = []
+        for elite in _folded(store, row, rows, confirmed):
+            measured = own[point(elite.candidate, elite.params)]
+            claim = claim_of(row, elite, measured)
+            found.append(_elite(elite, candidates[elite.candidate], asked[elite.candidate], measured, claim))
+        return found
 
 
-def _elite(elite: Elite, candidate: Candidate, asked: ProposalRow, own: Sequence[Evaluation]) -> dict[str, Any]:
+def _elite(
+    elite: Elite, candidate: Candidate, asked: ProposalRow, own: Sequence[Evaluation], claim: Claim
+) -> dict[str, Any]:
     timed = [e for e in own if e.status is Status.CORRECT]
-    tempered = [e for e in timed if e.at("hot") or e.at("cold")]
-    sides: dict[str, float | None] = {}
-    for side in ("eager", "compiled"):
-        known = [value for e in timed if (value := e.speedup(side)) is not None]
-        sides[f"speedup_{side}"] = known[-1] if known else None
+    shown = claim.fresh or (timed[-1] if timed else None)
+    low, speedup, _ = claim.over_baseline
     return {
         "cell": list(elite.cell),
         "candidate": elite.candidate,
         "params": dict(elite.params),
         "objective": elite.objective,
         "lower": elite.lower,
-        "speedup": 2**elite.objective,
-        **sides,
-        "latency_ms": timed[-1].latency_ms if timed else None,
-        "roofline_fraction": timed[-1].roofline_fraction if timed else None,
-        **hot_and_cold(tempered[-1] if tempered else None),
+        "speedup": speedup,
+        "speedup_low": low,
+        "speedup_eager": claim.speedup_eager,
+        "speedup_compiled": claim.speedup_compiled,
+        "latency_ms": shown.latency_ms if shown else None,
+        "roofline_fraction": shown.roofline_fraction if shown else None,
+        **hot_and_cold(shown),
         "source_lines": candidate.source.count("\n"),
         "operator": asked.operator,  # the candidate's own tell of the first campaign that had this text
         "meta_prompt": asked.meta_prompt,
@@ -264,10 +270,11 @@ def lineage(prefix: str, store_url: str) -> dict[str, Any]:
         campaign = rows[-1].campaign if rows else None
         edges = store.lineage(root.id)
         names = list(dict.fromkeys([root.id, *(edge.parent for edge in edges)]))
+        claims: dict[str, dict[str, tuple[Elite, Claim]]] = {}
         return {
             "candidate": root.id,
             "campaign": campaign,
-            "nodes": [_node(store, store.candidate(name), campaign) for name in names],
+            "nodes": [_node(store, store.candidate(name), campaign, claims) for name in names],
             "edges": [{"child": edge.child, "parent": edge.parent} for edge in edges],
         }
 
@@ -290,17 +297,38 @@ def telling(rows: Sequence[Evaluation]) -> Evaluation | None:
     return failed[-1] if failed else rows[-1] if rows else None
 
 
-def _node(store: Store, candidate: Candidate, campaign: str | None) -> dict[str, Any]:
+def _claims_by_candidate(store: Store, campaign: str) -> dict[str, tuple[Elite, Claim]]:
+    """What is claimed of every candidate that was confirmed; of one with several points that of the highest rank."""
+    row = store.campaign(campaign)
+    rows, confirmed = store.claims(campaign)
+    own = own_of(rows)
+    ranked = sorted(_would_be_elites(store, row, rows, confirmed), key=lambda elite: elite.rank)
+    return {e.candidate: (e, claim_of(row, e, own[point(e.candidate, e.params)])) for e in ranked}
+
+
+def _node(
+    store: Store, candidate: Candidate, campaign: str | None, claims: dict[str, dict[str, tuple[Elite, Claim]]]
+) -> dict[str, Any]:
+    """`claims`: of campaigns that were looked at, by candidate; those of others are added."""
     rows = store.evaluations(candidate=candidate.id)
     if rows and all(row.campaign != campaign for row in rows):
         campaign = rows[-1].campaign
-    found = telling([row.evaluation for row in rows if row.campaign == campaign])
-    best = found if found is not None and found.status is Status.CORRECT else None
+    cell, speedup = None, None
+    if campaign is not None and rows:
+        if campaign not in claims:
+            claims[campaign] = _claims_by_candidate(store, campaign)
+        if candidate.id in claims[campaign]:
+            elite, claim = claims[campaign][candidate.id]
+            cell, speedup = elite.cell, claim.over_baseline[1]
+        else:
+            best = telling([row.evaluation for row in rows if row.campaign == campaign])
+            if best is not None and best.status is Status.CORRECT:
+                cell, speedup = best.cell, best.speedup()
     return {
         "candidate": candidate.id,
         "operator": candidate.operator,
         "meta_prompt": candidate.meta_prompt,
         "campaign": campaign if rows else None,
-        "cell": best.cell if best else None,
-        "speedup": best.speedup() if best else None,
+        "cell": cell,
+        "speedup": speedup,
     }

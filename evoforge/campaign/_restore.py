@@ -95,7 +95,8 @@ def _unjudged(
         return None
     parents = [candidates[parent] for parent in ticket.parents]
     try:
-        candidate = answered_by(ticket, read_reply(last.reply, language, parents), last.model, language, parents)
+        answer = read_reply(last.reply, language, parents, last.outcome)
+        candidate = answered_by(ticket, answer, last.model, language, parents)
         _ = candidate.space
     except (ReplyError, UsageError):
         return None

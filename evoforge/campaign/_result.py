@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from evoforge.archives import CONFIDENCE, MIRRORED, speedup_interval
-from evoforge.campaign._loop import Loop
-from evoforge.campaign._queries import hot_and_cold, over_the_better
-from evoforge.campaign._setup import Setup
-from evoforge.core import Elite, point
+from evoforge.campaign._claims import claim_of
+from evoforge.campaign._queries import archive_of, charged, hot_and_cold, own_of
+from evoforge.core import Elite, Kind, Status, point
 from evoforge.llm import Totals
-from evoforge.storage import CampaignRow
+from evoforge.storage import CampaignRow, Store
 
 if TYPE_CHECKING:
     from evoforge.campaign._campaign import Campaign
@@ -23,7 +21,7 @@ __all__ = ["Best", "Result", "summarise"]
 
 @dataclass(frozen=True)
 class Best:
-    """The elite with the highest lower bound, as it was measured last, beside eager and compiled.
+    """The elite with the highest lower bound, as it was measured last, beside eager and compiled (`claim_of`).
 
     `low` and `high` bound `speedup_best_baseline`, the speed-up over the faster of both, at the level `confidence`:
     0.95. Without that last measurement all three are the archive's claim, None where one of the two was never timed:
@@ -80,13 +78,17 @@ class Result:
         return asdict(self)
 
 
-def summarise(campaign: Campaign, loop: Loop, setup: Setup, reason: str, run_s: float, busy_s: float | None) -> Result:
-    """What the store and this run say in the end. `run_s`: wall seconds of this run alone."""
-    archive = loop.state.archive
+def summarise(
+    campaign: Campaign, reason: str, *, notices: tuple[str, ...], run_s: float = 0.0, busy_s: float | None = None
+) -> Result:
+    """What the store says in the end. `run_s`: wall seconds of this run alone, which are not booked yet."""
+    row = campaign.store.campaign(campaign.name)
+    archive, _ = archive_of(campaign.store, row)
     best = archive.best()
+    counts = campaign.store.counts(campaign.name, Kind.TRIAL)
     split: dict[str, float] = defaultdict(float)
-    for row in campaign.store.evaluations(campaign=campaign.name):
-        for stage, seconds in row.evaluation.seconds.items():
+    for item in campaign.store.evaluations(campaign=campaign.name):
+        for stage, seconds in item.evaluation.seconds.items():
             split[stage] += seconds
     if busy_s is not None:
         split["idle"] = max(run_s - busy_s, 0.0)
@@ -101,38 +103,35 @@ def summarise(campaign: Campaign, loop: Loop, setup: Setup, reason: str, run_s: 
         campaign=campaign.name,
         task=campaign.row.task.name,
         target=campaign.row.target.spec,
-        evaluations=loop.state.spent,
-        correct=loop.state.correct,
+        evaluations=charged(counts),
+        correct=counts.get(Status.CORRECT, 0),
         coverage=archive.coverage,
         qd_score=archive.qd_score,
         wall_s=campaign.row.wall_s + run_s,
         usd=spent.usd,
         models=models,
         stop_reason=reason,
-        best=_best(loop, campaign.store.campaign(campaign.name), best) if best else None,
+        best=_best(campaign.store, row, best) if best else None,
         filled=len(archive),
         reachable=len(archive.reachable),
         split=dict(split),
-        notices=setup.notices,
+        notices=notices,
     )
 
 
-def _best(loop: Loop, row: CampaignRow, elite: Elite) -> Best:
-    last = loop.journey.report
-    report = last if last is not None and last.timings else None
-    sides = {side: report.speedup(side) if report else None for side in ("eager", "compiled")}
-    claim = [over_the_better(row, at) for at in (elite.lower, elite.objective, 2 * elite.objective - elite.lower)]
-    fresh = speedup_interval([report.against_fastest()]) if report else None
-    low, middle, high = fresh or claim
-    trial = loop.state.trials.get(point(elite.candidate, elite.params))
-    shown = report or trial
-    heats = hot_and_cold(report)
+def _best(store: Store, row: CampaignRow, elite: Elite) -> Best:
+    own = own_of(store.evaluations(campaign=row.name, candidate=elite.candidate))[point(elite.candidate, elite.params)]
+    claim = claim_of(row, elite, own)
+    trials = [trial for trial in own if trial.kind is Kind.TRIAL]
+    shown = claim.fresh or (trials[0] if trials else None)
+    low, middle, high = claim.over_faster or (None, None, None)
+    heats = hot_and_cold(claim.fresh)
     return Best(
         candidate=elite.candidate,
         cell=elite.cell,
         latency_ms=shown.latency_ms if shown else None,
-        speedup_eager=sides["eager"],
-        speedup_compiled=sides["compiled"],
+        speedup_eager=claim.speedup_eager,
+        speedup_compiled=claim.speedup_compiled,
         speedup_best_baseline=middle,
         roofline_fraction=shown.roofline_fraction if shown else None,
         params=dict(elite.params),
@@ -140,5 +139,5 @@ def _best(loop: Loop, row: CampaignRow, elite: Elite) -> Best:
         high=high,
         speedup_hot=heats["speedup_hot"],
         speedup_cold=heats["speedup_cold"],
-        confidence=None if low is None else CONFIDENCE if fresh else MIRRORED,
+        confidence=None if low is None else claim.confidence,
     )

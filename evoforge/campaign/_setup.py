@@ -15,7 +15,7 @@ from evoforge.lowering.ir import Graph, from_json, to_json
 if TYPE_CHECKING:
     from evoforge.evaluation.judge import Judge
 
-__all__ = ["NEAR_BOUND", "Setup", "Trace", "analyse", "bounded", "with_baseline"]
+__all__ = ["NEAR_BOUND", "Setup", "Trace", "analyse", "bounded", "side_leads", "with_baseline"]
 
 NEAR_BOUND = 0.95  # bound / time from which on there is nothing to gain
 
@@ -99,16 +99,8 @@ class Setup:
 
     @property
     def lead(self) -> dict[str, float | None]:
-        """log2(side / baseline) over the workloads, for eager and compiled; None: not timed."""
-        leads: dict[str, float | None] = {}
-        for side in ("eager", "compiled"):
-            logs = []
-            for workload, times in (self.baseline_ms or {}).items():
-                own, base = times.get(side), times.get((self.baseline or {})[workload])
-                logs.append(math.log2(own / base) if own and base else None)
-            known = [value for value in logs if value is not None]
-            leads[side] = statistics.fmean(known) if known and len(known) == len(logs) else None
-        return leads
+        """See `side_leads`."""
+        return side_leads(self.baseline, self.baseline_ms)
 
     def with_notice(self, text: str) -> Setup:
         """`self` with one more notice, unless it is there."""
@@ -144,6 +136,21 @@ class Setup:
         ]
         shares = [bound / time_ms for bound, time_ms in pairs if bound and time_ms]
         return shares if len(shares) == len(pairs) else []
+
+
+def side_leads(
+    baseline: Mapping[str, str] | None, baseline_ms: Mapping[str, Mapping[str, float | None]] | None
+) -> dict[str, float | None]:
+    """log2(side / baseline) over the workloads, for eager and compiled; None: not timed."""
+    leads: dict[str, float | None] = {}
+    for side in ("eager", "compiled"):
+        logs = []
+        for workload, times in (baseline_ms or {}).items():
+            own, base = times.get(side), times.get((baseline or {})[workload])
+            logs.append(math.log2(own / base) if own and base else None)
+        known = [value for value in logs if value is not None]
+        leads[side] = statistics.fmean(known) if known and len(known) == len(logs) else None
+    return leads
 
 
 def analyse(judge: Judge, task: Task, target: Target) -> Setup:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evoforge.archives import DISQUALIFYING, speedup_interval
+from evoforge.archives import DISQUALIFYING
 from evoforge.archives.descriptor import Descriptor
 from evoforge.campaign._checks import check_unchanged, read_kernel
+from evoforge.campaign._claims import Claim, claim_of
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._measure import Live
 from evoforge.campaign._prepare import prepare
-from evoforge.campaign._queries import archive_of, hot_and_cold, over_the_better
+from evoforge.campaign._queries import archive_of, hot_and_cold, own_of
 from evoforge.campaign._setup import Setup, analyse
 from evoforge.config import CampaignConfig
-from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, Params, Status, Task
+from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, ParameterSpace, Params, Status, Task, point
 from evoforge.errors import UsageError
 from evoforge.storage import Placement, open_store
 
@@ -50,9 +52,7 @@ def evaluate_kernel(
 
     candidate = kernel if isinstance(kernel, Candidate) else read_kernel(str(kernel))
     values = {**candidate.space.defaults(), **(params or {})}
-    if not candidate.space.feasible(values):
-        declared = ", ".join(f"{p.name} in {sorted(p.choices)}" for p in candidate.space.parameters) or "none"
-        raise UsageError(f"expected values of the kernel's parameters ({declared}), got {values}")
+    _check_params(candidate.space, values)
     target = measure_ceilings(resolve_target(target_spec))
     with Judge(task, target, seed=seed, sandbox=sandbox) as judge:
         judge.open(compiled=True)
@@ -69,6 +69,23 @@ def evaluate_kernel(
             beside = live.confirm(candidate, values, both=True)
             evaluation = replace(beside, kind=Kind.TRIAL, facts=evaluation.facts, cell=evaluation.cell)
     return evaluation, evaluation.cell
+
+
+def _check_params(space: ParameterSpace, values: Params) -> None:
+    if space.feasible(values):
+        return
+    declared = ", ".join(f"{one.name} in {sorted(one.choices)}" for one in space.parameters) or "none"
+    expected = f"expected values of the kernel's parameters ({declared}), got"
+    names = [one.name for one in space.parameters]
+    for name in values:
+        if name not in names:
+            near = difflib.get_close_matches(name.upper(), names, n=1)  # they are upper-case words
+            raise UsageError(f"{expected} {name}" + (f"; did you mean {near[0]}?" if near else ""))
+    wrong = [f"{one.name}={values[one.name]}" for one in space.parameters if values[one.name] not in one.choices]
+    if wrong:
+        raise UsageError(f"{expected} {', '.join(wrong)}")
+    broken = [text for text in space.constraints if ParameterSpace(space.parameters, (text,)).broken(values)]
+    raise UsageError(f"{expected} {dict(values)}, and the kernel requires {' and '.join(broken)}")
 
 
 def check_task(task: Task, target_spec: str = "cpu") -> dict[str, Any]:
@@ -104,9 +121,9 @@ def bench(name: str, store_url: str, *, top: int | None = None, observer: Observ
 
     With `top` only so many, those of the highest claims (`Elite.rank`).
     The rows are stored as new evaluations at the end, a demotion at once. `low` and `high` bound
-    `speedup_best_baseline`, the speed-up over the faster of both (95%); `claimed_best_baseline` is what the archive
-    claims of it, None where one of both was never timed. `claimed` and its lower bound `claimed_low` are over the
-    campaign's own baseline; `moved` compares the fresh interval over that baseline with them: SAME where they
+    `speedup_best_baseline`, the speed-up over the faster of both (95%); `claimed_best_baseline` is what was claimed of
+    it so far (`claim_of`), None where one of both was never timed. `claimed` and its lower bound `claimed_low` are over
+    the campaign's own baseline; `moved` compares the fresh interval over that baseline with them: SAME where they
     overlap, else FASTER or SLOWER; or the status of a kernel that is no longer correct, which loses its place.
     `verdict` is FAST where the interval over the faster of both lies above what a binary shows against itself here,
     SLOW where it lies below, else SAME. The keys of `hot_and_cold` and `flags` stand beside them.
@@ -125,6 +142,8 @@ def bench(name: str, store_url: str, *, top: int | None = None, observer: Observ
         _, judge, setup = prepare(row, config, Setup.from_json(row.setup), narrator, stack)
         by_claim = sorted(archive, key=lambda elite: elite.rank, reverse=True)
         elites = sorted(by_claim[:top], key=lambda elite: elite.cell)
+        own = own_of(store.claims(name)[0])
+        claims = [claim_of(row, elite, own[point(elite.candidate, elite.params)]) for elite in elites]
         rounds = judge.bench(
             [(candidates[elite.candidate], elite.params) for elite in elites],
             sanitized={at for at, elite in enumerate(elites) if elite.objective > 0},
@@ -141,19 +160,21 @@ def bench(name: str, store_url: str, *, top: int | None = None, observer: Observ
                 )  # fmt: skip
                 demoted = fresh.status in DISQUALIFYING
                 store.record_outcome(name, None, None, [fresh], [lost] if demoted else [])
-                rows[at] = _row(elite, fresh, over_the_better(row, elite.objective), setup.aa_margin or 0.0)
+                now = claim_of(row, elite, [fresh]) if fresh.status is Status.CORRECT else None
+                rows[at] = _row(elite, fresh, claims[at], now, setup.aa_margin or 0.0)
     in_order = [rows[at] for at in sorted(rows)]
     return {"campaign": name, "task": row.task.name, "target": row.target.spec, "rows": in_order}
 
 
-def _row(elite: Elite, fresh: Evaluation, claim: float | None, margin: float) -> dict[str, Any]:
+def _row(elite: Elite, fresh: Evaluation, claim: Claim, now: Claim | None, margin: float) -> dict[str, Any]:
+    claim_low, claimed, claim_high = claim.over_baseline
     row: dict[str, Any] = {
         "cell": list(elite.cell),
         "candidate": elite.candidate,
         "params": dict(elite.params),
-        "claimed": 2**elite.objective,
-        "claimed_low": 2**elite.lower,
-        "claimed_best_baseline": claim,
+        "claimed": claimed,
+        "claimed_low": claim_low,
+        "claimed_best_baseline": claim.over_faster[1] if claim.over_faster else None,
         "status": str(fresh.status),
         "speedup_eager": None,
         "speedup_compiled": None,
@@ -167,23 +188,18 @@ def _row(elite: Elite, fresh: Evaluation, claim: float | None, margin: float) ->
         **hot_and_cold(fresh),
         "flags": list(fresh.flags),
     }
-    if fresh.status is not Status.CORRECT:
+    if now is None:
         return row
-    ours, best = speedup_interval([fresh]), speedup_interval([fresh.against_fastest()])
-    over_both = fresh.speedup_best_baseline
-    assert ours is not None and best is not None and over_both is not None, "a bench has at least two processes"
-    # Medians over processes and over blocks may differ where times have two modes: the lower one, so that a speed-up
-    # over the faster side never stands beside a lower one over either.
-    middle = min(best[1], over_both)
+    assert now.fresh is not None and now.over_faster is not None, "a bench has at least two processes"
+    ours, best = now.over_baseline, now.over_faster
     noise = max(2**margin, _LEAST_NOISE)
-    claim_high = 2 ** (2 * elite.objective - elite.lower)
     row.update(
-        speedup_eager=fresh.speedup("eager"),
-        speedup_compiled=fresh.speedup("compiled"),
-        speedup_best_baseline=middle,
-        low=min(best[0], middle),
+        speedup_eager=now.speedup_eager,
+        speedup_compiled=now.speedup_compiled,
+        speedup_best_baseline=best[1],
+        low=best[0],
         high=best[2],
         verdict="FAST" if best[0] > noise else "SLOW" if best[2] < 1 / noise else "SAME",
-        moved="FASTER" if ours[0] > claim_high else "SLOWER" if ours[2] < 2**elite.lower else "SAME",
+        moved="FASTER" if ours[0] > claim_high else "SLOWER" if ours[2] < claim_low else "SAME",
     )
     return row

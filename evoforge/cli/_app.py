@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -28,7 +27,15 @@ from evoforge.cli import (
     tasks,
 )
 from evoforge.cli._options import with_store
-from evoforge.cli._output import EXIT_INTERRUPTED, EXIT_MISUSE, EXIT_TERMINATED, fail, finished_before, with_finished
+from evoforge.cli._output import (
+    EXIT_INTERRUPTED,
+    EXIT_MISUSE,
+    EXIT_TERMINATED,
+    fail,
+    finished_before,
+    give_up,
+    with_finished,
+)
 from evoforge.cli._stopping import Terminated, stoppable
 from evoforge.errors import EvoforgeError
 
@@ -78,8 +85,6 @@ def _guarded(command: Callable[..., int | None]) -> Callable[..., int | None]:
         try:
             with stoppable():
                 status = command(*args, **kwargs)
-                if sys.stdout is not None:  # closed by who started us
-                    sys.stdout.flush()
         except KeyboardInterrupt as stop:
             raise _Interrupted(stop) from None
         except EvoforgeError as error:
@@ -139,6 +144,28 @@ _ENVIRONMENT = {  # what the machine and not evoforge is to blame for, with the 
 
 def dispatch(argv: list[str]) -> int:
     """Runs `argv`; turns every expected error into one sentence (or one JSON object) and a status."""
+    status = _dispatch(argv)
+    error = _unprinted()
+    if error is None:
+        return status
+    give_up(sys.stdout)
+    if isinstance(error, BrokenPipeError) or status not in (0, 1):  # has been told why
+        return status
+    text = f"what was to be printed is lost: {error.strerror}; make room, or write it to another place"
+    return fail(type(error).__name__, text, False, EXIT_MISUSE)
+
+
+def _unprinted() -> OSError | None:
+    """What keeps stdout from taking all that was printed."""
+    try:
+        if sys.stdout is not None:  # closed by who started us
+            sys.stdout.flush()
+    except OSError as error:
+        return error
+    return None
+
+
+def _dispatch(argv: list[str]) -> int:
     as_json = "--json" in argv
     try:
         status = app(args=argv or ["--help"], prog_name="evoforge", standalone_mode=False)
@@ -146,10 +173,12 @@ def dispatch(argv: list[str]) -> int:
         return fail(type(error).__name__, str(error), as_json, EXIT_MISUSE, finished_before(error))
     except _Interrupted as stop:
         return fail("Interrupted", str(stop), as_json, stop.status, finished_before(stop))
-    except _ReaderGone:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (_ReaderGone, SystemExit):  # the latter is typer's, and rich's, word for it
+        give_up(sys.stdout)
         return 0
     except OSError as error:
+        if _unprinted():
+            return 0  # `dispatch` tells it
         if error.errno not in _ENVIRONMENT:
             return _misuse_or_bug(error, as_json)
         where = f" at {error.filename}" if error.filename else ""

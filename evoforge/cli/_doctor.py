@@ -33,7 +33,7 @@ def examine(store: str) -> list[Finding]:
     """Every check, in the order in which a search would need it."""
     checks: tuple[Callable[[], Finding], ...] = (
         _system, _python, *(_package(name) for name in ("torch", "triton", "optuna", "sqlalchemy")),
-        _compiler, _sanitizers, _cpu, _memory, _shared_memory, *(_layer(name) for name in _LAYERS), _cache,
+        _compiler, _sanitizers, _cpu, _memory, _shared_memory, *(_layer(name) for name in _LAYERS), _data, _cache,
         lambda: _store(store),
     )  # fmt: skip
     return [check() for check in checks]
@@ -161,10 +161,27 @@ def _layer(name: str) -> Callable[[], Finding]:
     return check
 
 
+def _data() -> Finding:
+    from evoforge.errors import UsageError
+    from evoforge.paths import data_dir
+
+    try:
+        folders = [data_dir(name) for name in ("templates", "meta_prompts")]
+    except UsageError as error:
+        found, _, mend = str(error).rpartition("; ")
+        return Finding("data", "fail", found, mend)
+    return Finding("data", "ok", str(folders[0].parent))
+
+
 def _cache() -> Finding:
+    from evoforge.errors import UsageError
     from evoforge.paths import cache_dir, unwritable
 
-    folder = cache_dir()
+    try:
+        folder = cache_dir()
+    except UsageError as error:
+        found, _, mend = str(error).rpartition("; ")
+        return Finding("cache", "fail", found, mend)
     if problem := unwritable(folder):
         return Finding("cache", "fail", problem, "set EVOFORGE_CACHE to a folder that can be written")
     return Finding("cache", "ok", str(folder))

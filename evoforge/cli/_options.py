@@ -48,7 +48,7 @@ def next_command(*words: object, store: str) -> str:
 def with_store(message: str, store: str | None) -> str:
     """An error's message; where it names commands that read a store, with the one that was given."""
     words = _store_words(store or DEFAULT_STORE)
-    reads = re.search(r"evoforge (run|resume|campaigns|status|bench|ask|tell|db)\b", message)
+    reads = re.search(r"evoforge (run|resume|campaigns|status|elites|bench|ask|tell|db)\b", message)
     return f"{message} (with {shlex.join(words)})" if words and reads and "--store" not in message else message
 
 

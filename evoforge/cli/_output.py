@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,6 +27,7 @@ __all__ = [
     "error_object",
     "fail",
     "finished_before",
+    "give_up",
     "ms_text",
     "number_text",
     "params_text",
@@ -81,8 +83,18 @@ def fail(kind: str, message: str, as_json: bool, status: int, finished: Mapping[
             pass
     from evoforge.core import printable
 
-    print(f"evoforge: {printable(message, NEWLINES)}", file=sys.stderr)
+    with suppress(OSError):
+        print(f"evoforge: {printable(message, NEWLINES)}", file=sys.stderr)
     return status
+
+
+def give_up(stream: TextIO) -> None:
+    """What is written to `stream` from now on is lost in silence: where it led takes no more.
+
+    Python would try once more when it ends, and exit with 120 and a traceback.
+    """
+    with suppress(OSError, ValueError):  # a stream that is none of the system's
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def with_finished(error: BaseException, finished: Mapping[str, Any]) -> None:

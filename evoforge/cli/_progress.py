@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from evoforge.cli._output import clock_text, console, ms_text, number_text, speedup_text
+from evoforge.cli._output import clock_text, console, give_up, ms_text, number_text, speedup_text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -194,8 +193,8 @@ class Progress:
     def _line(self, text: str) -> None:
         try:
             print(f"[{time.monotonic() - self._started:7.1f} s] {text}", file=sys.stderr, flush=True)
-        except BrokenPipeError:  # nobody reads any more; the work goes on
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        except OSError:  # nobody reads any more, or the disk of a log is full; the work goes on
+            give_up(sys.stderr)
 
 
 def draw(state: State, width: int) -> RenderableType:

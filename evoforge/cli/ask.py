@@ -27,9 +27,9 @@ def ask(
     store: StoreUrl = DEFAULT_STORE,
     as_json: Json = False,
 ) -> None:
-    """Take a ticket: everything that a model would be told, to be answered by `evoforge tell`.
+    """Take a ticket: what a model would be told.
 
-    A campaign that only answers tickets is made by `evoforge run TASK.py --evals 0`.
+    It is answered by `evoforge tell`. A campaign that only answers tickets is made by `evoforge run TASK.py --evals 0`.
     """
     from evoforge.campaign import Tickets
     from evoforge.cli._output import emit
@@ -104,7 +104,7 @@ def _print(told: Mapping[str, Any]) -> None:
             f"roofline {number_text(told['roofline_fraction'])} · bound {', '.join(bounds) or '–'}"
         )
     if told["max_error"] is not None:
-        print(f"largest error {told['max_error']:.3g}")
+        print(f"largest error {told['max_error']:.3g}, on inputs of every scale")
     if told["params"]:
         print(f"params {params_text(told['params'])}")
     if told["flags"]:

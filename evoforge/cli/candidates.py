@@ -53,13 +53,15 @@ def show(prefix: _Prefix, store: StoreUrl = DEFAULT_STORE, as_json: Json = False
                 ("cell", lambda row: cell_text(row.get("cell"))),
                 ("speed-up", lambda row: speedup_text(row.get("speedup"))),
                 ("latency", lambda row: ms_text(row.get("latency_ms"))),
-                ("sandbox", lambda row: str(row.get("sandbox", "–"))),
-                *(column for column in heats if any(column[1](row) != "–" for row in rows)),
                 ("params", lambda row: params_text(row.get("params"))),
-                ("reason", lambda row: str(row.get("reason") or "")[:120]),
+                *(column for column in heats if any(column[1](row) != "–" for row in rows)),
+                ("sandbox", lambda row: str(row.get("sandbox", "–"))),
             ),
             numeric=("speed-up", "latency", "hot", "cold"),
         )
+    # Below the table: one would not fit into it, and says what to mend.
+    for status, reason in dict.fromkeys((row["status"], row["reason"]) for row in rows if row.get("reason")):
+        print(printable(f"{status}: {reason}", NEWLINES))
     print(printable(found["source"].rstrip(), NEWLINES))
 
 

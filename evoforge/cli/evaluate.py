@@ -67,7 +67,7 @@ def _print(report: dict[str, Any]) -> None:
     if report["speedup_hot"] is not None or report["speedup_cold"] is not None:
         print(f"hot {speedup_text(report['speedup_hot'])} · cold {speedup_text(report['speedup_cold'])}")
     if report["max_error"] is not None:
-        print(f"largest error {report['max_error']:.3g}")
+        print(f"largest error {report['max_error']:.3g}, on inputs of every scale")
     if report["cell"] is not None:
         print(f"cell {cell_text(report['cell'])} (tiling, memory, fusion)")
     if report["params"]:

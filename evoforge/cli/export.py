@@ -19,7 +19,7 @@ def export(
     store: StoreUrl = DEFAULT_STORE,
     as_json: Json = False,
 ) -> None:
-    """Write a campaign's elites as a Python package.
+    """Write the elites as a Python package.
 
     It imports without evoforge and needs torch and g++ only.
     """
@@ -39,6 +39,8 @@ def export(
                 cell=tuple(elite["cell"]),
                 objective=elite["objective"],
                 lower=elite["lower"],
+                speedup=elite["speedup"],
+                speedup_low=elite["speedup_low"],
                 speedup_eager=elite["speedup_eager"],
                 speedup_compiled=elite["speedup_compiled"],
                 latency_ms=elite["latency_ms"],
@@ -58,6 +60,6 @@ def export(
         emit({"campaign": name, "path": str(folder), "package": folder.name, "kernels": len(kernels)})
         return
     count = f"{len(kernels)} kernel{'s' * (len(kernels) != 1)}"
-    print(f"{folder}: {count}, the fastest {speedup_text(2.0**best.objective)}")
+    print(f"{folder}: {count}, the fastest {speedup_text(best.claimed[1])}")
     place = shlex.quote(str(folder.parent))
     print(f"try: PYTHONPATH={place} python -c 'import {folder.name}; print({folder.name}.niches())'")

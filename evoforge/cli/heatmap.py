@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +27,7 @@ def heatmap(
     state = status(name, store)
     rows = elites(name, store)
     data = HeatmapData(
-        objectives={tuple(row["cell"]): float(row["objective"]) for row in rows},
+        objectives={tuple(row["cell"]): math.log2(row["speedup"]) for row in rows},
         reachable=frozenset(tuple(cell) for cell in state["reachable_cells"]),
         task=state["task"],
         target=state["target"],

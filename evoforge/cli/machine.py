@@ -42,9 +42,9 @@ def targets(
     spec: Annotated[str | None, typer.Argument(metavar="SPEC", help="Only this one; absent: all.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List this machine's targets and their ceilings.
+    """List targets and their ceilings.
 
-    Ceilings are measured once, in a few seconds, and kept in the cache.
+    Those of this machine. Ceilings are measured once, in a few seconds, and kept in the cache.
     """
     from evoforge.cli._output import emit, working
     from evoforge.evaluation.ceilings import measure_ceilings

@@ -25,9 +25,10 @@ def mcp(
     ] = Path(),
     sandbox: Annotated[str, typer.Option(metavar="LEVEL", help="strict, basic or none.")] = "strict",
 ) -> None:
-    """Serve campaigns, ask, tell, evaluate, elites and show to an agent, over stdin and stdout.
+    """Serve a store to an agent.
 
-    Started by the agent's client; ends when that closes stdin.
+    By the Model Context Protocol, over stdin and stdout: campaigns, ask, tell, evaluate, elites and show. Started by
+    the agent's client; ends when that closes stdin.
     """
     from evoforge.mcp import serve
 

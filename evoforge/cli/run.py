@@ -231,7 +231,7 @@ def _print_plan(configs: list[CampaignConfig], store: str, as_json: bool) -> int
     """Checks what a run would check, but for models' keys; measures and stores nothing."""
     from evoforge.campaign import check, told_before
     from evoforge.cli._output import emit
-    from evoforge.storage import shown_url
+    from evoforge.storage import probe_store, shown_url
 
     plans: list[dict[str, Any]] = []
     for config in configs:
@@ -241,6 +241,7 @@ def _print_plan(configs: list[CampaignConfig], store: str, as_json: bool) -> int
         if told := told_before(config, checked.task, checked.target):
             plan["told"] = told
         plans.append(plan)
+    probe_store(store)
     _check_names([config.name for config in configs if config.name], store)
     if as_json:
         emit({"campaigns": plans})

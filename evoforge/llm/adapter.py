@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +28,10 @@ _UNSURE_ATTEMPTS = 2
 _LONGEST_REPLY = 400_000
 _BEYOND_BELIEF = 10
 """A count so many times the most that a request can take is none: it would end a campaign by one reply."""
+_LONGEST_COMPLETION = 131_072
+"""Tokens that a model may well have written and thought, whatever it was asked for."""
 _LONGEST_REASON = 300
+_ONLY_THOUGHTS = "the model thought and wrote nothing; with a larger max_tokens it may"
 _ENDS = {FaultKind.REFUSED: Outcome.REFUSED, FaultKind.REJECTED: Outcome.REJECTED}
 
 
@@ -50,9 +54,9 @@ class LiteLLMClient:
 
     429, 5xx, timeouts and connections that fail are tried again, up to `attempts` in all, after a
     random wait that doubles, and not before a ``Retry-After`` is over; none begins after `until` (as
-    `time.monotonic`) or once `stopping` is set, since nobody has a use for its answer. Attempts that may
-    have cost something unseen end after two. litellm's own repetition is off: the spend would be booked
-    once and made twice.
+    `time.monotonic`) or once `stopping` is set, since nobody has a use for its answer; a call that was not begun by
+    then raises `CancelledError`. Attempts that may have cost something unseen end after two. litellm's own repetition
+    is off: the spend would be booked once and made twice.
 
     Raises:
         UsageError: an unknown price or provider, a key's variable that is not set, a server given
@@ -84,6 +88,8 @@ class LiteLLMClient:
         spec = self._specs.get(request.model)
         if spec is None:
             raise UsageError(f"expected one of {', '.join(self._specs) or 'no models'}, got {request.model!r}")
+        if self._stopping.is_set():
+            raise CancelledError(f"{request.model} is asked no more: whoever asks is closing")
         prices, tries, start = prices_of(spec), _Tries(), time.monotonic()
         try:
             reply = self._retrying(request, tries)(self._attempt, spec, prices, request, tries)
@@ -209,10 +215,10 @@ def _read(answer: Any, prices: Prices, request: Request) -> Reply:
         return Reply("", Outcome.EMPTY, usage, prices.usd(usage), 0.0, request.model, "the server gave no choice")
     choice = answer.choices[0]
     message = choice.message
-    content = message.content
-    text = content if isinstance(content, str) else ""
+    text = message.content or ""
     refusal = (getattr(message, "provider_specific_fields", None) or {}).get("refusal")
-    written = estimate_tokens(text or str(refusal or ""))
+    thoughts = getattr(message, "reasoning_content", None) or ""
+    written = estimate_tokens(f"{thoughts}{text or refusal or ''}")
     if usage is None:
         usage = Usage(estimate_tokens(request.system + request.user), 0, written)
         reason = "the server counted no tokens, or more than there can be; they are estimated"
@@ -221,10 +227,12 @@ def _read(answer: Any, prices: Prices, request: Request) -> Reply:
         reason = "the server counted no tokens of the reply; they are estimated"
     if choice.finish_reason == "content_filter" or refusal:
         outcome, text = Outcome.REFUSED, text or str(refusal or "")
+    elif not text.strip():
+        outcome, reason = Outcome.EMPTY, reason or (_ONLY_THOUGHTS if thoughts else "the reply holds no text")
     elif choice.finish_reason == "length" or len(text) > _LONGEST_REPLY:
         outcome = Outcome.TRUNCATED
     else:
-        outcome = Outcome.OK if text.strip() else Outcome.EMPTY
+        outcome = Outcome.OK
     return Reply(text[:_LONGEST_REPLY], outcome, usage, prices.usd(usage), 0.0, request.model, reason)
 
 
@@ -233,7 +241,8 @@ def _usage(found: Any, request: Request) -> Usage | None:
     prompt, completion = getattr(found, "prompt_tokens", None), getattr(found, "completion_tokens", None)
     if not isinstance(prompt, int) or not isinstance(completion, int) or prompt <= 0 or completion < 0:
         return None
-    if prompt > _BEYOND_BELIEF * request.most_prompt_tokens or completion > _BEYOND_BELIEF * request.max_tokens:
+    most = max(_BEYOND_BELIEF * request.max_tokens, _LONGEST_COMPLETION)
+    if prompt > _BEYOND_BELIEF * request.most_prompt_tokens or completion > most:
         return None
     cached = getattr(getattr(found, "prompt_tokens_details", None), "cached_tokens", None)
     return Usage(prompt, min(max(cached, 0), prompt) if isinstance(cached, int) else 0, completion)

@@ -1,81 +1,132 @@
 """What every request to a model goes through: no redirects, no endless answers, nobody else's headers.
 
-httpx limits the time of each read and not that of an answer, which a server can drip out for hours, and reads bodies
-whole, however long they are. litellm follows redirects, so a server could hand the prompt on to anybody. The openai
-package adds what variables say (organization, project, headers) whichever server it talks to.
+httpx limits the time of each read and not that of an answer, whose headers and body a server can drip out for hours,
+and reads bodies whole, however long they are. litellm follows redirects, so a server could hand the prompt on to
+anybody. The openai package adds what variables say (organization, project, headers) whichever server it talks to.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-import time
-from collections.abc import Iterator
+import socket
+import threading
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
 
+from evoforge.llm.bodies import Reported, read_body
 from evoforge.llm.specs import is_loopback
 
-__all__ = ["Guard", "TooLongError"]
+__all__ = ["Guard", "ReportedError", "TooLongError"]
 
 _MOST_BYTES = 16 << 20
-_MOST_PACKED_BYTES = 256 << 10  # compressed, though it was asked not to be: what it unpacks to is not known
 _OWN_HEADERS = ("openai-organization", "openai-project")
 _OWN_HOST = "api.openai.com"
+_OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding")
 
 
 class TooLongError(httpx.ReadError):
     """The answer is longer than any completion."""
 
 
-class Guard(httpx.BaseTransport):
-    """A transport that ends an answer with its request's timeout for reads, and after 16 MiB.
+class ReportedError(httpx.ReadError):
+    """The answer has status 200 and is an error."""
 
-    Servers on this machine are asked directly, whatever proxy the environment names. `close` does nothing, for
-    clients share it; `shut` closes the connections.
+    def __init__(self, reported: Reported) -> None:
+        super().__init__(reported.said)
+        self.reported = reported
+
+
+class Guard(httpx.BaseTransport):
+    """A transport that ends a request with its timeout for reads, all of it, and an answer after 16 MiB.
+
+    What comes back is whole, unpacked and made plain (`read_body`). Each request has a connection of its own. Servers
+    on this machine are asked directly, whatever proxy the environment names. `close` does nothing, for clients share
+    it; `shut` closes the connections.
     """
 
     def __init__(self, verify: Any = True) -> None:
-        self._direct = httpx.Client(verify=verify, trust_env=False)
-        self._outside = httpx.Client(verify=verify)
+        # A deadline needs the socket, which is only shown as it is opened.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._direct = httpx.Client(verify=verify, trust_env=False, limits=limits)
+        self._outside = httpx.Client(verify=verify, limits=limits)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        limit = (request.extensions.get("timeout") or {}).get("read")
-        ends = None if limit is None else time.monotonic() + limit
         request.headers["accept-encoding"] = "identity"
         if request.url.host != _OWN_HOST:
             for name in (*_OWN_HEADERS, *_custom_headers()):
                 request.headers.pop(name, None)
         client = self._direct if is_loopback(request.url.host) else self._outside
-        response = client.send(request, stream=True, follow_redirects=False)
-        response.headers.pop("location", None)
-        most = _MOST_PACKED_BYTES if "content-encoding" in response.headers else _MOST_BYTES
-        stream = _Limited(response, ends, most)
-        return httpx.Response(
-            response.status_code, headers=response.headers, stream=stream, extensions=response.extensions
-        )
+        with _deadline(request):
+            answer = client.send(request, stream=True, follow_redirects=False)
+            with contextlib.closing(answer):
+                body = b"".join(_limited(answer))
+        answer.headers.pop("location", None)
+        for name in _OF_THE_BODY:
+            answer.headers.pop(name, None)
+        plain = read_body(body) if answer.is_success else body
+        if isinstance(plain, Reported):
+            raise ReportedError(plain)
+        return httpx.Response(answer.status_code, headers=answer.headers, content=plain)
 
     def shut(self) -> None:
         self._direct.close()
         self._outside.close()
 
 
-class _Limited(httpx.SyncByteStream):
-    def __init__(self, response: httpx.Response, ends: float | None, most: int) -> None:
-        self._response, self._ends, self._left = response, ends, most
+def _limited(answer: httpx.Response) -> Iterator[bytes]:
+    left = _MOST_BYTES
+    for part in answer.iter_bytes():
+        left -= len(part)
+        if left < 0:
+            raise TooLongError("the answer is longer than any completion")
+        yield part
 
-    def __iter__(self) -> Iterator[bytes]:
-        assert isinstance(self._response.stream, httpx.SyncByteStream)
-        for part in self._response.stream:
-            self._left -= len(part)
-            if self._left < 0:
-                raise TooLongError("the answer is longer than any completion")
-            if self._ends is not None and time.monotonic() > self._ends:
-                raise httpx.ReadTimeout("the answer did not end in time")
-            yield part
 
-    def close(self) -> None:
-        self._response.close()
+@contextlib.contextmanager
+def _deadline(request: httpx.Request) -> Iterator[None]:
+    """Shuts the request's connection down once its time is over, whatever the server does meanwhile.
+
+    Raises:
+        httpx.ReadTimeout: it was shut down.
+    """
+    limit = (request.extensions.get("timeout") or {}).get("read")
+    if limit is None:
+        yield
+        return
+    opened: list[Any] = []
+    over = threading.Event()
+
+    def opens(event: str, told: Mapping[str, Any]) -> None:
+        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+            opened.append(told["return_value"].get_extra_info("socket"))
+            if over.is_set():
+                shut()
+
+    def shut() -> None:
+        over.set()
+        for one in opened[-1:]:
+            with contextlib.suppress(OSError):
+                # That of the class below: TLS's own would let another thread go on without TLS.
+                socket.socket.shutdown(one, socket.SHUT_RDWR)
+
+    request.extensions["trace"] = opens
+    timer = threading.Timer(limit, shut)
+    timer.daemon = True
+    timer.start()
+    late = None
+    try:
+        yield
+    except httpx.RequestError as error:
+        if not over.is_set() or not opened:
+            raise
+        late = error
+    finally:
+        timer.cancel()
+    if over.is_set():  # though nothing failed: the end of a connection may look like that of a body
+        raise httpx.ReadTimeout("the answer did not end in time") from late
 
 
 def _custom_headers() -> list[str]:

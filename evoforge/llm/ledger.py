@@ -147,15 +147,15 @@ class Ledger:
 
     def again(self, reservation: Reservation, request: Request, spec: ModelSpec, unsure: bool) -> bool:
         """Whether a call may be tried once more; sets another worst case aside if the last attempt may have cost."""
-        more = Reservation(0.0, 0)
-        if unsure:
-            more = Reservation(prices_of(spec).most_usd(request), request.most_prompt_tokens + request.max_tokens)
         with self._changed:
-            if self._problem(more, self._open) is not None:
+            # As a whole: what others took beyond their worst case may have used up what was set aside for this one.
+            most = replace(reservation, attempts=reservation.attempts + 1)
+            if unsure:
+                most.usd += prices_of(spec).most_usd(request)
+                most.tokens += request.most_prompt_tokens + request.max_tokens
+            if self._problem(most, self._open - {reservation}) is not None:
                 return False
-            reservation.usd += more.usd
-            reservation.tokens += more.tokens
-            reservation.attempts += 1
+            reservation.usd, reservation.tokens, reservation.attempts = most.usd, most.tokens, most.attempts
             return True
 
     def settle(self, reservation: Reservation, reply: Reply) -> None:

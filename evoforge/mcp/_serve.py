@@ -19,7 +19,7 @@ def serve(store_url: str, root: str | Path = ".", *, sandbox: str = "strict") ->
 
     Raises:
         MissingToolError: the SDK is not installed.
-        UsageError: `root` is no folder.
+        UsageError, StoreError: what `Tools` refuses.
     """
     try:
         from evoforge.mcp._server import build_server

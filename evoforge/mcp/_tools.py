@@ -10,14 +10,16 @@ import math
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 from evoforge.campaign import Tickets, campaigns, elites, evaluate_kernel, report, show
 from evoforge.core import Candidate
-from evoforge.errors import UsageError
+from evoforge.errors import NotFoundError, UsageError
 from evoforge.evaluation.tasks import build_task
 from evoforge.prompts import Identity, scrub, scrub_source
+from evoforge.storage import open_store
 
 __all__ = ["Tools"]
 
@@ -34,7 +36,8 @@ class Tools:
         root: files are read from below it, wherever symbolic links lead.
 
     Raises:
-        UsageError: `root` is no folder.
+        UsageError: `root` is no folder, or `store_url` no store's.
+        StoreError: there is a store that cannot be opened. One that is not there yet may come.
     """
 
     def __init__(self, store_url: str, root: str | Path = ".", *, sandbox: str = "strict") -> None:
@@ -42,6 +45,8 @@ class Tools:
         self._root = Path(root).resolve()
         if not self._root.is_dir():
             raise UsageError(f"expected a folder, got {root}; give --root FOLDER")
+        with suppress(NotFoundError):
+            open_store(store_url, create=False).close()  # said now, and not at every call
         self._open: tuple[str, Tickets] | None = None
 
     def __enter__(self) -> Self:

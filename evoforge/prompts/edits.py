@@ -7,6 +7,8 @@
     =======
     lines in their place
     >>>>>>> REPLACE
+
+Marks of five to nine signs are read, and ORIGINAL and UPDATED as other tools call the two.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ __all__ = ["MAX_EDITS", "Edit", "apply_edits", "find_edits", "is_marker", "rende
 
 MAX_EDITS = 64
 
-_SEARCH = re.compile(r"^[ \t]{0,12}<{5,9} ?SEARCH\b[ \t]*(?:>[ \t]*)?$")
+_SEARCH = re.compile(r"^[ \t]{0,12}<{5,9} ?(?:SEARCH|ORIGINAL)\b[ \t]*(?:[:>][ \t]*)?$", re.I)
 _MIDDLE = re.compile(r"^[ \t]{0,12}={5,9}[ \t]*$")
-_REPLACE = re.compile(r"^[ \t]{0,12}>{5,9} ?REPLACE\b[ \t]*$")
+_REPLACE = re.compile(r"^[ \t]{0,12}>{5,9} ?(?:REPLACE|UPDATED)\b[ \t]*(?::[ \t]*)?$", re.I)
 
 
 @dataclass(frozen=True)
@@ -108,14 +110,22 @@ def render_edits(edits: Sequence[Edit]) -> str:
 
 
 def _trimmed(edit: Edit) -> tuple[list[str], list[str]]:
-    """Both sides without the blank lines that both begin or end with, and none around SEARCH."""
-    search, replace = list(edit.search), list(edit.replace)
+    """Both sides without a fence around them or the blank lines that both begin or end with; SEARCH without any."""
+    search, replace = _unfenced(edit.search), _unfenced(edit.replace)
     for _ in range(2):  # the beginning, then, turned round, the end
         blank = _blanks(search)
         del search[:blank], replace[: min(blank, _blanks(replace))]
         search.reverse()
         replace.reverse()
     return search, replace
+
+
+def _unfenced(lines: Sequence[str]) -> list[str]:
+    """The lines inside of a fence that is all there is; else all of them."""
+    written = [at for at, line in enumerate(lines) if line.strip()]
+    if len(written) > 1 and lines[written[0]].lstrip().startswith("```") and lines[written[-1]].strip() == "```":
+        return list(lines[written[0] + 1 : written[-1]])
+    return list(lines)
 
 
 def _blanks(lines: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evoforge.errors import ReplyError
-from evoforge.prompts.edits import apply_edits, find_edits, is_marker
+from evoforge.prompts.edits import Edit, apply_edits, find_edits, is_marker
 from evoforge.prompts.scrub import code_only, one_line
 
 __all__ = ["MAX_REPLY_CHARS", "MAX_SOURCE_BYTES", "Answer", "parse_reply", "without_thoughts"]
@@ -54,16 +54,18 @@ class _Block:
     end: int
 
 
-def parse_reply(text: str, *, language: str, parent: str | None = None) -> Answer:
+def parse_reply(text: str, *, language: str, parent: str | None = None, cut: bool = False) -> Answer:
     """The kernel that a reply holds.
 
     Prose around it, several blocks, both kinds of fences, language tags and CRLF are tolerated; what a model
     thought before it answered is left out. Of the blocks that define the entry point (``evo_run``, or
     ``def run(`` for triton) the last counts. With `parent`, SEARCH/REPLACE edits of it are read too; of edits
-    and a whole file, what ends last.
+    and a whole file, what ends last; what is wrong with edits that a file follows does not matter.
 
     Args:
         parent: the source that edits refer to, as it was shown.
+        cut: whether the reply was cut off. Only a file in a closed fence is whole then, whatever brackets say; of edits
+            nobody knows how many were to follow.
 
     Raises:
         ReplyError: there is no such kernel; one sentence says why.
@@ -75,25 +77,26 @@ def parse_reply(text: str, *, language: str, parent: str | None = None) -> Answe
     lines = without_thoughts(text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n"))
     blocks, outside = _blocks(lines)
     hypothesis = _hypothesis(lines, outside)
-    edits, end, whole = find_edits(lines) if parent is not None else ([], -1, True)
     file = _file(blocks, language)
-    if not whole and file is not None and file.closed and file.start > _last_mark(lines):
-        edits, whole = [], True  # a mark that nobody meant, and a whole kernel after it
-    if edits and parent is not None and (file is None or end > file.end):
+    sound = file is not None and (file.closed or (not cut and _complete(file.text, language)))
+    edits, end, whole = list[Edit](), -1, True
+    if parent is not None and not (sound and file is not None and file.start > _last_mark(lines)):
+        edits, end, whole = find_edits(lines)
+    if parent is not None and (edits or not whole) and (file is None or end > file.end):
         if not whole:
             raise ReplyError("the reply ends inside an edit; expected '>>>>>>> REPLACE' after every SEARCH")
+        if cut:
+            raise ReplyError("the reply was cut off and may lack edits; a larger max_tokens of the model may help")
         return Answer(_checked(apply_edits(parent, edits), language), hypothesis, "edits")
-    if parent is not None and not whole and (file is None or end > file.end):
-        raise ReplyError("the reply ends inside an edit; expected '>>>>>>> REPLACE' after every SEARCH")
     if file is not None:
-        if not file.closed and not _complete(file.text, language):
+        if not sound:
             raise ReplyError("the reply ends inside its code block; expected a whole kernel and a closed fence")
         return Answer(_checked(file.text, language), hypothesis, "file")
     if blocks:
         held = f"{len(blocks)} code block{'s' if len(blocks) > 1 else ''} without it"
-        cut = "" if blocks[-1].closed else ", the last one cut off"
-        raise ReplyError(f"expected a code block that defines {_entry_name(language)}, got {held}{cut}")
-    return Answer(_checked(_bare(lines, language), language), hypothesis, "file")
+        held += "" if blocks[-1].closed else ", the last one cut off"
+        raise ReplyError(f"expected a code block that defines {_entry_name(language)}, got {held}")
+    return Answer(_checked(_bare(lines, language, cut), language), hypothesis, "file")
 
 
 def without_thoughts(lines: Sequence[str]) -> list[str]:
@@ -166,7 +169,7 @@ def _file(blocks: Sequence[_Block], language: str) -> _Block | None:
     return None
 
 
-def _bare(lines: Sequence[str], language: str) -> str:
+def _bare(lines: Sequence[str], language: str, cut: bool) -> str:
     """A reply that is nothing but a kernel, a hypothesis above it aside."""
     first = next(
         (at for at, line in enumerate(lines) if line.strip() and not _HYPOTHESIS.match(line[:4000])), len(lines)
@@ -175,7 +178,7 @@ def _bare(lines: Sequence[str], language: str) -> str:
     start = _C_START if language in ("cpp", "cuda") else _PY_START
     if not start.match(text) or not _has_entry(text, language):
         raise ReplyError(f"expected a code block that defines {_entry_name(language)}, got prose")
-    if not _complete(text, language):
+    if cut or not _complete(text, language):
         raise ReplyError("the reply ends inside the kernel; expected a whole one in a closed code block")
     return text
 

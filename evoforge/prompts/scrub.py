@@ -32,7 +32,13 @@ _PATH = re.compile(
     |(?<!\w)[A-Za-z]:\\(?:[^\\\s"'<>|:*?]+\\)+(?P<drive>[^\\\s"'<>|:*?]*)""",
     re.X,
 )
-_HEADER = re.compile(r"//\s*evoforge:\s*(?:param|require)\b")
+# What a comment begins with that stays: its slashes belong to no path, those of a kernel's header are quotients.
+_KEPT = re.compile(
+    r"""(?://|\#)\s*evoforge:\s*
+        (?:param\s+[A-Z][A-Z0-9_]*\s*=\s*-?\d+\s+in\s+\{[-\d\s,]*\}\s*;?|require\b[^\#\n]*)\s*(?://|\#)?
+    |(?://)?""",
+    re.X,
+)
 _HOME = re.compile(r"/(?:home|Users)/[^/]+/?")
 _SIGNED_IN = re.compile(r"(?<=://)[^\s/@'\"<>]{1,256}@")
 _FILE_URL = re.compile(r"\bfile:///?(?:[\w.+@%~-]+/)*(?P<name>[\w.+@%~-]*)")
@@ -113,11 +119,10 @@ def scrub_source(source: str, language: str, who: Identity) -> str:
 
 
 def _scrubbed(text: str, who: Identity) -> str:
-    """A comment or a literal; the slashes of a comment belong to no path, those of a kernel's header are quotients."""
-    if _HEADER.match(text):
-        return text
-    slashes = "//" if text.startswith("//") else ""
-    return slashes + scrub(text.removeprefix(slashes), who)
+    """A comment or a literal; of a kernel's header only the remark after it changes."""
+    kept = _KEPT.match(text)
+    assert kept is not None  # it may be empty
+    return kept[0] + scrub(text[kept.end() :], who)
 
 
 def _everywhere(text: str, who: Identity) -> str:

@@ -60,7 +60,8 @@ class Words:
         return fence(scrub_source(task.source, "python", self.who), "python") if self.send.task else ""
 
     def workloads(self, task: TaskBrief) -> list[str]:
-        return [f"{self.line(name, 60)}: {self.line(text, 1000)}" for name, text in task.workloads.items()]
+        """Whole, however many tensors there are: nothing else says what a kernel gets."""
+        return [f"{self.line(name, 60)}: {self.line(text, len(text))}" for name, text in task.workloads.items()]
 
     def times(self, task: TaskBrief) -> list[str]:
         rows = []

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
-from evoforge.errors import StoreError
+from evoforge.errors import StoreError, UsageError
 
 __all__ = ["translated_errors"]
 
@@ -24,7 +24,10 @@ _KNOWN = (
 
 @contextmanager
 def translated_errors(place: str) -> Iterator[None]:
-    """Raises StoreError for whatever SQLAlchemy raises inside; `place` is named in the message."""
+    """Raises StoreError for whatever SQLAlchemy raises inside; `place` is named in the message.
+
+    A text that no store can hold is a UsageError.
+    """
     try:
         yield
     except IntegrityError as error:
@@ -35,5 +38,9 @@ def translated_errors(place: str) -> Iterator[None]:
             if part in text:
                 raise StoreError(f"{place} {meaning}") from error
         raise StoreError(f"{place} cannot be read or written: {text.strip()}") from error
+    except UnicodeEncodeError as error:  # a word of a command line, or a file's name, in another encoding
+        raise UsageError(
+            f"expected a name in UTF-8, got {error.object!r}; rename the file, or check the name"
+        ) from error
     except SQLAlchemyError as error:
         raise StoreError(f"{place} cannot be used: {error}") from error

@@ -57,7 +57,9 @@ def checked_prefix(prefix: str) -> str:
     """Lower case, hexadecimal. Raises UsageError otherwise."""
     text = prefix.lower()
     if not re.fullmatch(r"[0-9a-f]{1,64}", text):
-        raise UsageError(f"expected a candidate id or its first hexadecimal digits, got {prefix!r}")
+        raise UsageError(
+            f"expected a candidate id or its first hexadecimal digits, got {prefix!r}; `evoforge elites NAME` lists ids"
+        )
     return text
 
 

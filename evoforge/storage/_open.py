@@ -158,7 +158,8 @@ def _locate_file(name: str, database: str | None, *, create: bool, read_only: bo
             raise NotFoundError(f"there is no store at {path.absolute()}; `evoforge run` makes one, or check --store")
         _make_folder(path.parent)
     elif not path.is_file():
-        raise StoreError(f"expected a file at {path.absolute()}, found a folder; give another --store")
+        found = "a folder" if path.is_dir() else "something else"
+        raise StoreError(f"expected a file at {path.absolute()}, found {found}; give another --store")
     usable = path if path.exists() else path.parent
     writable = os.access(path.parent, os.W_OK) and os.access(usable, os.W_OK)
     if not writable and not path.exists():
@@ -190,7 +191,7 @@ def _file_engine(path: Path, read_only: bool) -> Engine:
 def _opener(path: Path, read_only: bool) -> Callable[[], sqlite3.Connection]:
     def open_() -> sqlite3.Connection:
         connection = sqlite3.connect(
-            f"file:{quote(str(path))}?{_mode(path, read_only)}",
+            f"file:{quote(os.fsencode(path))}?{_mode(path, read_only)}",
             uri=True,
             isolation_level=None,
             check_same_thread=False,  # the pool hands a connection to one thread at a time

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
 from evoforge.campaign._desk import Desk
-from evoforge.core import MetaPrompt, Outcome
+from evoforge.core import Call, MetaPrompt, Outcome
 from evoforge.emitters import Assignment
 from evoforge.errors import BudgetSpentError, UsageError
-from evoforge.llm import ModelSpec, Reply, Request, ScriptedClient, Usage
+from evoforge.llm import Caps, Ledger, LiteLLMClient, Metered, ModelSpec, Reply, Request, ScriptedClient, Usage
 from evoforge.prompts import Brief, PromptPool, Send, TaskBrief
+from evoforge.testing.model_server import Answer, ModelServer, good, truncated
 
 DEAR = ModelSpec("openai/dear", usd_per_mtok_in=9.0, usd_per_mtok_out=9.0)
 FREE = ModelSpec("openai/free", usd_per_mtok_in=0.0, usd_per_mtok_out=0.0)
@@ -79,3 +83,51 @@ def test_a_question_too_long_for_a_prompt_is_never_asked() -> None:
         desk.submit(0, question("x = 1\n" * 50_000), PROMPT, FREE.model)
     desk.close()
     assert not client.requests and not desk.waiting
+
+
+def test_what_waits_for_a_call_in_flight_is_not_sent_once_it_is_closed() -> None:
+    """Whether it waits for room in the budget or for a thread."""
+    rows: dict[int, Call] = {}
+
+    def record(call: Call) -> int:
+        rows[number := len(rows)] = call
+        return number
+
+    def conclude(number: int, call: Call | None) -> None:
+        rows.pop(number) if call is None else rows.update({number: call})
+
+    closing = threading.Event()
+
+    def answer(body: object) -> Answer:
+        closing.wait(30)
+        return good(KERNEL)
+
+    with ModelServer(answer) as server:
+        spec = ModelSpec("openai/some", server.api_base, usd_per_mtok_in=1.0, usd_per_mtok_out=1.0, timeout_s=60.0)
+        stopping, caps = threading.Event(), Caps(usd=0.015)  # room for one
+        client = Metered(LiteLLMClient([spec], stopping=stopping), [spec], Ledger(caps), record, conclude)
+        desk = Desk(client, [spec], tokens=24000, send=Send(), at_once=3, stopping=stopping)
+        for ticket in range(5):
+            desk.submit(ticket, question(f"x = {ticket}"), PROMPT, spec.model)
+        while not server.books.calls:
+            time.sleep(0.01)
+        thread = threading.Thread(target=desk.close)
+        thread.start()
+        assert stopping.wait(30)
+        closing.set()
+        thread.join(60)
+        assert not thread.is_alive() and server.books.calls == 1
+    assert [call.outcome for call in rows.values()] == [Outcome.OK]
+
+
+def test_half_of_a_kernel_is_a_useless_reply() -> None:
+    """Of one that was cut off between two functions no bracket tells."""
+    with ModelServer([truncated(KERNEL.removesuffix("```")), truncated(f"{KERNEL}\nBecause")]) as server:
+        spec = ModelSpec("openai/some", server.api_base)
+        desk = Desk(LiteLLMClient([spec]), [spec], tokens=24000, send=Send(), at_once=1)
+        for ticket in range(2):
+            desk.submit(ticket, question(f"x = {ticket}"), PROMPT, spec.model)
+        half, whole = desk.collect()
+        desk.close()
+    assert half.proposal is None and "ends inside its code block" in half.reason
+    assert whole.proposal is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import sqlite3
 import subprocess
 import sys
 import time
@@ -250,6 +251,21 @@ def test_a_question_that_was_not_recorded_stops_a_replay(mixed: Any, tmp_path: P
     url, wanted, _, _, _ = mixed
     with pytest.raises(NotFoundError):
         Campaign.create(wanted.model_copy(update={"seed": 4}), f"sqlite:///{tmp_path}/x.db", replay=url).run()
+
+
+def test_a_campaigns_own_store_replays_what_it_asked_and_nothing_else(mixed: Any, tmp_path: Path) -> None:
+    """Not the question that the replay has just kept there, nor that of any other campaign."""
+    url, wanted, server, result, _ = mixed
+    asked = server.books.calls
+    copy = tmp_path / "evoforge.db"
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as source, sqlite3.connect(copy) as target:
+        source.backup(target)
+    own = f"sqlite:///{copy}"
+    again = Campaign.create(wanted.model_copy(update={"name": "again"}), own, replay=own).run()
+    assert (again.evaluations, again.coverage) == (result.evaluations, result.coverage)
+    with pytest.raises(NotFoundError, match="no recorded reply"):
+        Campaign.create(wanted.model_copy(update={"name": "other", "seed": 4}), own, replay=own).run()
+    assert server.books.calls == asked
 
 
 def test_a_wrong_key_stops_at_once_and_is_not_written_down(

@@ -194,8 +194,9 @@ def fenced(number: int) -> str:
 
 def test_a_paid_kernel_that_nobody_judged_is_handed_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reply to ticket 3 was judged and 6 holds a new kernel; the others are useless, known, or were never read."""
-    replies = {0: "prose", 3: "", 6: fenced(6), 7: "", 8: fenced(3), 9: fenced(9)}
-    ends = {7: Outcome.FAILED, 8: Outcome.TRUNCATED}
+    half = fenced(10).removesuffix("```")
+    replies = {0: "prose", 3: "", 6: fenced(6), 7: "", 8: fenced(3), 9: fenced(9), 10: half}
+    ends = {7: Outcome.FAILED, 8: Outcome.TRUNCATED, 10: Outcome.TRUNCATED}
     answer = Candidate("cpp", read_reply(fenced(3), "cpp", ()).source, model="m")
     parent = Candidate("cpp", HEADER + "parent")
     store.record_outcome("c", 1, parent, [Machine().trial(parent, {"T": 1}, None)], emitter="sample")
@@ -210,7 +211,7 @@ def test_a_paid_kernel_that_nobody_judged_is_handed_on(store: Store, monkeypatch
     wasted: list[int] = []
     monkeypatch.setattr(loop.bandit, "waste", lambda ticket, arm, usd: wasted.append(ticket))
     left = restore(loop, store, "c")
-    assert wasted == [0, 7, 8, 9] and loop.next_ticket == 10
+    assert wasted == [0, 7, 8, 9, 10] and loop.next_ticket == 11
     (found,) = left.answers
     assert (found.ticket, found.emitter, found.usd) == (6, "improve", a_call().usd)
     assert found.proposal is not None

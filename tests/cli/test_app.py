@@ -34,6 +34,13 @@ def test_help_lists_every_command_and_nothing_else(cli: Cli) -> None:
     assert cli().out == done.out
 
 
+def test_a_narrow_terminal_cuts_no_explanation(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    for family in ([], ["tasks"], ["db"]):
+        text = cli(*family, "--help").out.partition("Options:")[2]
+        assert "..." not in text and max(map(len, text.splitlines())) <= 60
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(cli: Cli, command: str) -> None:
     done = cli(*command.split(), "--help")
@@ -108,6 +115,25 @@ def test_a_reader_that_leaves_early_is_no_error(store_url: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    "argv", [["status", "first-1"], ["elites", "first-1"], ["elites", "first-1", "--json"], ["--help"], ["--version"]]
+)
+def test_output_that_leads_nowhere(store_url: str, argv: list[str]) -> None:
+    """A full disk is one sentence and no traceback when Python ends; a reader that has gone is none."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-m", "evoforge", *argv, *(["--store", store_url] if argv[1:] else [])]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, env=environment, stdout=full, stderr=subprocess.PIPE, timeout=60, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("evoforge: ") and len(done.stderr.splitlines()) == 1
+    assert "No space left on device; make room" in done.stderr
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command, env=environment, stdout=write, stderr=subprocess.PIPE, timeout=60, text=True)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_terminal_without_unicode_is_no_error(store_url: str) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "200"}
     done = subprocess.run(
@@ -132,6 +158,9 @@ def test_doctor_names_what_is_missing_and_the_mend(cli: Cli, monkeypatch: pytest
     assert "no compiler to ask" in bad.out
     assert "FAIL  compiler" in bad.out and "apt-get install g++" in bad.out
     assert "FAIL  store" in bad.out
+    monkeypatch.setenv("EVOFORGE_DATA", str(tmp_path / "nowhere"))
+    (data,) = (row for row in cli("doctor", "--json").json["checks"] if row["name"] == "data")
+    assert data["level"] == "fail" and "nowhere" in data["found"] and "EVOFORGE_DATA" in data["mend"]
     assert json.loads(cli("doctor", "--json").out)["ok"] is False
 
 

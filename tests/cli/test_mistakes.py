@@ -121,6 +121,20 @@ def test_a_store_that_cannot_be_used_is_named(cli: Cli, store_url: str, task_fil
         assert "upgrade evoforge" in one_sentence(cli(*command, "--store", store_url, "--json"))
     message = one_sentence(cli("run", task_file, "--store", "sqlite:////proc/nowhere/e.db", "--json"))
     assert "/proc/nowhere" in message and "--store" in message
+    message = one_sentence(cli("status", "--store", "sqlite:////dev/null", "--json"))
+    assert "found something else; give another --store" in message
+
+
+def test_names_that_are_not_utf8(cli: Cli, store_url: str, task_file: Path) -> None:
+    """What the system hands over of other encodings are surrogates, which no store can hold; folders it can name."""
+    odd = task_file.parent / os.fsdecode(b"caf\xe9")
+    odd.mkdir()
+    store = f"sqlite:///{odd}/e.db"
+    (odd / "e.db").write_bytes(Path(store_url.removeprefix("sqlite:///")).read_bytes())
+    assert [row["campaign"] for row in cli("campaigns", "--store", store, "--json").json["campaigns"]] == ["first-1"]
+    assert "no store at" in one_sentence(cli("campaigns", "--store", f"sqlite:///{odd}/none.db", "--json"))
+    for argv in (["status"], ["elites"], ["resume"]):
+        assert "in UTF-8" in one_sentence(cli(*argv, os.fsdecode(b"caf\xe9"), "--store", store, "--json"))
 
 
 def test_a_store_that_would_be_lost_with_the_command_is_refused(cli: Cli, task_file: Path) -> None:
@@ -142,6 +156,16 @@ def test_a_dry_run_looks_at_the_store_too(cli: Cli, task_file: Path, store_url: 
     dry = ("run", task_file, "--dry-run", "--json")
     assert "sqlite:///e.db" in one_sentence(cli(*dry, "--store", "e.db"))
     assert "first-1" in one_sentence(cli(*dry, "--store", store_url, "--name", "first-1"))
+    for place in ("/proc/nowhere/e.db", f"{task_file}/e.db"):
+        assert "give another --store" in one_sentence(cli(*dry, "--store", f"sqlite:///{place}"))
+    before = sorted(task_file.parent.iterdir())
+    assert cli(*dry, "--store", store_url).status == 0
+    assert sorted(task_file.parent.iterdir()) == before, "looking leaves nothing behind"
+    older = task_file.parent / "older.db"
+    older.write_bytes(Path(store_url.removeprefix("sqlite:///")).read_bytes())
+    with contextlib.closing(sqlite3.connect(older)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0001'")
+    assert "evoforge db upgrade" in one_sentence(cli(*dry, "--store", f"sqlite:///{older}"))
     assert "--replay" in one_sentence(cli(*dry, "--replay", f"sqlite:///{task_file.parent}/none.db"))
     assert cli(*dry, "--store", f"sqlite:///{task_file.parent}/none.db").status == 0
     assert not (task_file.parent / "none.db").exists()
@@ -172,7 +196,9 @@ def test_files_that_are_no_tasks_or_kernels(cli: Cli, task_file: Path) -> None:
     (folder / "model.py").write_text(text.replace("class Model", "class Mdel"))
     (folder / "inputs.py").write_text(text.replace("get_inputs", "get_input"))
     (folder / "bad.cpp").write_text("// evoforge: param TILE in banana\n")
-    (folder / "params.cpp").write_text("// evoforge: param T = 1 in {1, 2}\n// evoforge: require T < 2\n")
+    (folder / "params.cpp").write_text(
+        "// evoforge: param T = 1 in {1, 2}\n// evoforge: param TILE = 8 in {8, 16}\n// evoforge: require T < 2\n"
+    )
     line = text.splitlines().index("class Model(nn.Module):") + 1
     assert f"syntax.py:{line}:" in one_sentence(cli("run", folder / "syntax.py", "--json"))
     assert "did you mean that by 'Mdel'" in one_sentence(cli("run", folder / "model.py", "--json"))
@@ -181,7 +207,11 @@ def test_files_that_are_no_tasks_or_kernels(cli: Cli, task_file: Path) -> None:
     evaluate = ("evaluate", folder / "params.cpp", "--task", task_file, "--json")
     for argv, said in [
         (["--param", "T=2"], "T in [1, 2]"),
-        (["--param", "U=1"], "T in [1, 2]"),
+        (["--param", "T=2"], "the kernel requires T < 2"),
+        (["--param", "U=1"], "(T in [1, 2], TILE in [8, 16]), got U"),
+        (["--param", "TIEL=16"], "got TIEL; did you mean TILE?"),
+        (["--param", "tile=16"], "got tile; did you mean TILE?"),
+        (["--param", "TILE=9"], "got TILE=9"),
         (["--param", "T"], "NAME=INTEGER"),
         (["--seed", "-1"], "--seed"),
     ]:

@@ -40,6 +40,9 @@ def test_campaigns_and_status(cli: Cli, store_url: str) -> None:
 def test_elites_are_listed_fastest_first(cli: Cli, store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = cli("elites", "first-1", "--store", store_url, "--json").json["elites"]
     assert {tuple(row["cell"]): round(row["speedup"], 1) for row in rows} == {(0, 1, 3): 1.3, (1, 3, 3): 2.0}
+    with open_store(store_url) as store:
+        times = {"baseline": {"default": "compiled"}, "baseline_ms": {"default": {"eager": 1.5, "compiled": 1.0}}}
+        store.update_campaign("first-1", setup={**store.campaign("first-1").setup, **times})
     monkeypatch.setenv("COLUMNS", "200")
     lines = cli("elites", "first-1", "--store", store_url).out.splitlines()
     first = next(at for at, line in enumerate(lines) if CHILD.short_id in line)
@@ -56,6 +59,23 @@ def test_hot_is_shown_beside_warm_where_it_was_measured(cli: Cli, store_url: str
     assert tuple(confirmation[key] for key in keys) == (0.5, 0.5, None, None)
     text = cli("show", CHILD.short_id, "--store", store_url).out
     assert "0.50×" in text and "hot" in text and "cold" not in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_narrow_terminal_keeps_what_says_what_to_mend(
+    cli: Cli, store_url: str, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """The reason of a kernel that failed, whole, once; parameters before what is only of interest."""
+    kernel = Candidate("cpp", "// wrong at both\n", operator="sample")
+    with open_store(store_url) as store:
+        known = store.evaluations(campaign="first-1")[-1].evaluation
+        reason = "element 3 of out0 is off by 2, which is more than the 0.0001 that float64 leaves it; see the task"
+        rows = [replace(known, candidate=kernel.id, reason=reason, params={"TILE": tile}) for tile in (8, 16)]
+        store.record_outcome("first-1", 7, kernel, rows, emitter="generator")
+    monkeypatch.setattr("evoforge.cli._output._PIPE_WIDTH", width)
+    text = cli("show", kernel.short_id, "--store", store_url).out
+    assert text.count(f"WRONG: {reason}\n") == 1
+    assert width < 60 or ("TILE=8" in text and "TILE=16" in text)
 
 
 @pytest.mark.parametrize("prefix", [6, 12, 64])
@@ -140,6 +160,29 @@ def test_heatmap_and_export(cli: Cli, store_url: str, tmp_path: Path) -> None:
     assert done.stdout == "(1, 3, 3) [(1, 3, 3), (0, 1, 3)]\n"
     again = cli("export", "first-1", "-o", tmp_path, "--store", store_url)
     assert again.status == 2
+
+
+def test_an_export_says_what_elites_says(cli: Cli, store_url: str, tmp_path: Path) -> None:
+    """Also once a kernel was measured again, at 1.5 where the search found 2; who is best is the archive's to say."""
+    with open_store(store_url) as store:
+        known = store.evaluations(candidate=CHILD.id)[-1].evaluation
+        blocks = tuple(Block(at, 1.0, 1.6, 1.5) for at in range(5))
+        fresh = replace(known, kind=Kind.BENCH, timings=(WorkloadTiming("default", "compiled", blocks),))
+        store.record_outcome("first-1", None, None, [fresh])
+    made = cli("export", "first-1", "-o", tmp_path / "mylib", "--store", store_url)
+    assert "the fastest 1.50×" in made.out
+    manifest = json.loads((tmp_path / "mylib" / "manifest.json").read_text())
+    told = {row["candidate"]: row for row in cli("elites", "first-1", "--store", store_url, "--json").json["elites"]}
+    assert manifest["kernels"][0]["candidate"] == CHILD.id
+    for row in manifest["kernels"]:
+        one = told[row["candidate"]]
+        for ours, theirs in (("speedup", "speedup"), ("speedup_lower", "speedup_low"), ("speedup_eager",) * 2):
+            assert row[ours] == one[theirs]
+    (node, _) = cli("lineage", CHILD.id, "--store", store_url, "--json").json["nodes"]
+    assert node["speedup"] == told[CHILD.id]["speedup"] == pytest.approx(1.5)
+    assert "1.50×" in cli("campaigns", "--store", store_url).out
+    drawn = cli("heatmap", "first-1", "-o", tmp_path / "map.svg", "--store", store_url)
+    assert drawn.status == 0
 
 
 def test_the_heatmap_frames_the_elite_of_the_highest_bound(

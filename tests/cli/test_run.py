@@ -15,6 +15,7 @@ import yaml
 
 from evoforge.campaign import Campaign, Result
 from evoforge.errors import StoreError
+from evoforge.storage import open_store
 
 Cli = Callable[..., Any]
 
@@ -245,9 +246,16 @@ def test_a_campaign_is_given_other_limits(cli: Cli, task_file: Path) -> None:
     assert cli("resume", "mine", "--tokens", 9, "--store", store, "--json").json["evaluations"] == 0, "prepared still"
     first = cli("resume", "mine", "--evals", 1, "--store", store, "--json").json
     assert (first["evaluations"], first["stop_reason"]) == (1, "evals")
+    with open_store(store) as opened:
+        rows, spent_s = len(opened.evaluations()), opened.campaign("mine").wall_s
     again = cli("resume", "mine", "--store", store, "--json")
-    assert again.json["evaluations"] == 1 and "] best: " in again.err, "what was found before is shown"
-    assert cli("resume", "mine", "--evals", 2, "--store", store, "--json").json["evaluations"] == 2
+    assert (again.status, again.json["best"]) == (0 if first["best"] else 1, first["best"])
+    assert "campaign mine is finished, nothing was measured: it may take 1 evals in all" in again.err
+    assert "give --evals N (in all) to go on" in again.err
+    with open_store(store) as opened:
+        assert (len(opened.evaluations()), opened.campaign("mine").wall_s) == (rows, spent_s)
+    more = cli("resume", "mine", "--evals", 2, "--store", store, "--json")
+    assert more.json["evaluations"] == 2 and "] best: " in more.err, "what was found before is shown"
     spent = cli("resume", "mine", "--minutes", 9, "--store", store)
     assert spent.status == 2 and "2 evals in all and has had 2 evaluations" in spent.err and "--evals" in spent.err
 

@@ -1,10 +1,14 @@
 """litellm over real HTTP against a server on this machine, in every mood that a provider can have."""
 
+import contextlib
 import email.utils
+import gzip
+import json
+import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -54,6 +58,38 @@ class Asked:
             self.books, self.requests, self.headers = running.books, running.requests, running.headers
         assert self.books.calls == self.reply.retries + 1  # litellm repeats nothing of its own
         assert len(self.waits) == self.reply.retries
+
+
+def completion(message: object, end: object = "stop", usage: object = None) -> str:
+    choice = {"index": 0, "message": message, "finish_reason": end}
+    counts = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12} if usage is None else usage
+    return json.dumps({"object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": counts})
+
+
+@contextlib.contextmanager
+def answering(parts: Iterator[bytes]) -> Iterator[str]:
+    """A server's address that sends the same bytes to whoever asks, as slowly as they come."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                caller, _ = listening.accept()
+                with caller:
+                    caller.recv(1 << 16)
+                    for part in parts:
+                        caller.sendall(part)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def ask_raw(parts: Iterator[bytes], timeout_s: float = 30.0) -> Reply:
+    with answering(parts) as address:
+        model = ModelSpec("openai/some", address, None, 1.0, None, 4.0, max_tokens=64, timeout_s=timeout_s)
+        return LiteLLMClient([model], attempts=1).complete(model.request(SYSTEM, USER, "improve"))
 
 
 def test_a_good_reply_has_the_servers_counts_and_its_price() -> None:
@@ -129,7 +165,10 @@ def test_retry_after_is_waited_for(asked_for: str) -> None:
     assert asked.waits[0] >= 7
 
 
-@pytest.mark.parametrize("header", ["soon", "-5", "nan", "inf", ""])
+@pytest.mark.parametrize(
+    "header",
+    ["soon", "-5", "nan", "inf", "", "9" * 400, "Wed, 99 Oct 99999 07:28:00 GMT", "Mon, 01 Jan 0001 00:00 -0000"],
+)
 def test_a_retry_after_that_says_nothing_is_no_wait(header: str) -> None:
     asked = Asked([fault(429, retry_after=header), good("x")])
     assert asked.reply.text == "x" and asked.waits[0] <= 1
@@ -180,6 +219,30 @@ def test_a_prompt_that_is_refused_or_too_long_concerns_that_prompt_alone() -> No
     assert "too long" in long.reply.reason
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "This model's maximum context length is 4096 tokens. However, you requested 5000",
+        "context_length_exceeded",
+        "prompt is too long: 210000 tokens > 200000 maximum",
+        "the request exceeds the available context size. try increasing the context size or enable context shift",
+        "input length and `max_tokens` exceed context limit: 190000 + 16000 > 200000",
+        "Input is too long for requested model.",
+        "The input token count (40000) exceeds the maximum number of tokens allowed (32768).",
+        "Range of input length should be [1, 30720]",
+        "prompt too long; exceeded max context length by 12 tokens",
+    ],
+)
+def test_a_prompt_that_is_too_long_is_known_however_it_is_said(said: str) -> None:
+    as_text = json.dumps({"error": said})
+    for answer in (fault(400, said), fault(422, said), fault(500, said), garbage(as_text)):
+        asked = Asked([answer])
+        assert (asked.error, asked.reply.outcome, asked.books.calls) == (None, Outcome.FAILED, 1), answer
+        assert "the prompt is too long for the model" in asked.reply.reason and said[:30] in asked.reply.reason
+    many = fault(429, "too many tokens a minute for this context length")
+    assert Asked([many, good("x")]).reply.text == "x"
+
+
 @pytest.mark.parametrize("answer", [slow(), dripping(), reset(), fault(504)])
 def test_what_may_have_cost_unseen_is_tried_twice_and_booked_apart(answer: Answer) -> None:
     asked = Asked([answer])
@@ -202,8 +265,8 @@ def test_a_reply_after_a_timeout_has_both_costs() -> None:
     [
         "<html>hello</html>", "", "{}", "[1]", "null", '"text"', '{"choices":[]}', '{"choices":[{"message":null}]}',
         '{"choices":[{"index":0,"message":{"role":"assistant","content":7},"finish_reason":"stop"}]}',
-        '{"choices":[{"message":{"role":"assistant","content":"x"}}],"usage":{"prompt_tokens":"many"}}',
-        "[" * 50_000,
+        '{"choices":[{"text":"x","finish_reason":"stop"}]}', '{"choices":{"0":1}}', '{"detail":"hm"}', "[" * 50_000,
+        '{"error":{"a":' * 900 + "1" + "}" * 1800, "data: " + "[" * 50_000,
     ],
 )  # fmt: skip
 def test_garbage_is_a_failed_call_and_not_repeated(body: str) -> None:
@@ -227,6 +290,9 @@ def test_an_answer_without_a_choice_costs_what_it_says() -> None:
         '{"prompt_tokens":999999999,"completion_tokens":1,"total_tokens":1}',
         '{"prompt_tokens":9,"completion_tokens":999999999,"total_tokens":1}',
         '{"prompt_tokens":9,"completion_tokens":0,"total_tokens":9}', '{"prompt_tokens":9,"total_tokens":9}',
+        '{"prompt_tokens":"many"}', '[9]', '"9"', '{"prompt_tokens":9.5,"completion_tokens":3.5,"total_tokens":13}',
+        '{"prompt_tokens":NaN,"completion_tokens":3}', '{"prompt_tokens":true,"completion_tokens":true}',
+        '{"prompt_tokens":9,"completion_tokens":' + "9" * 400 + "}",
     ],
 )  # fmt: skip
 def test_counts_that_cannot_be_are_not_believed(usage: str) -> None:
@@ -235,7 +301,131 @@ def test_counts_that_cannot_be_are_not_believed(usage: str) -> None:
     reply = Asked([garbage(body)]).reply
     assert 0 < reply.usd + reply.unsure_usd < 0.01
     assert reply.usage.prompt_tokens >= 0
-    assert reply.unsure_usd or (reply.usage.completion_tokens == 2 and "estimated" in reply.reason)
+    assert reply.usage.completion_tokens == 2 and "estimated" in reply.reason
+
+
+def test_what_a_server_bills_beyond_the_limit_is_booked() -> None:
+    """Thoughts, say, that no limit holds for."""
+    usage = {"prompt_tokens": 300, "completion_tokens": 100_000, "total_tokens": 100_300}
+    reply = Asked([garbage(completion({"role": "assistant", "content": "fine"}, "length", usage))]).reply
+    assert (reply.outcome, reply.usage) == (Outcome.TRUNCATED, Usage(300, 0, 100_000))
+    assert reply.usd == pytest.approx(300e-6 + 0.4)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ([{"type": "text", "text": "int "}, {"type": "text", "text": "main;"}], "int main;"),
+        ([{"type": "reasoning", "text": "I think"}, {"type": "text", "text": "int main;"}], "int main;"),
+        ([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"text": "int main;"}], "int main;"),
+        (["int ", {"type": "output_text", "text": "main;"}, 7, {"type": "text", "text": None}], "int main;"),
+        ([{"type": "image_url", "image_url": {"url": "x"}}], ""),
+        ([], ""),
+    ],
+)
+def test_a_text_in_parts_is_read_as_one(content: list[object], text: str) -> None:
+    reply = Asked([garbage(completion({"role": "assistant", "content": content}))]).reply
+    assert (reply.text, reply.outcome) == (text, Outcome.OK if text else Outcome.EMPTY)
+    assert reply.usage == Usage(9, 0, 3) and reply.unsure_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (
+            {"content": None, "reasoning_content": "I think " * 40},
+            "thought and wrote nothing; with a larger max_tokens",
+        ),
+        ({"content": "", "reasoning": "I think"}, "thought and wrote nothing"),
+        ({"content": None, "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f"}}]}, "no text"),
+        ({"tool_calls": "x"}, "no text"),
+    ],
+)
+def test_a_reply_without_a_text_says_what_it_was(message: dict[str, object], said: str) -> None:
+    for end in ("stop", "length", "tool_calls"):
+        reply = Asked([garbage(completion({"role": "assistant", **message}, end))]).reply
+        assert (reply.outcome, reply.text, reply.usage) == (Outcome.EMPTY, "", Usage(9, 0, 3))
+        assert said in reply.reason
+
+
+def test_thoughts_that_nobody_counted_are_estimated_too() -> None:
+    reply = Asked([garbage(completion({"content": "x", "reasoning_content": "t" * 299}, usage={}))]).reply
+    assert (reply.outcome, reply.usage.completion_tokens) == (Outcome.OK, 100)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"audio": 5, "annotations": 7}, {"tool_calls": "x"}, {"tool_calls": [{"x": 1}]}, {"reasoning_content": 5},
+        {"thinking_blocks": 5}, {"provider_specific_fields": 7}, {"refusal": 5}, {"role": None}, {"function_call": []},
+    ],
+)  # fmt: skip
+def test_odd_fields_that_nobody_reads_do_no_harm(odd: dict[str, object]) -> None:
+    usage = {"prompt_tokens": "9", "completion_tokens": 3.0, "completion_tokens_details": {"reasoning_tokens": "x"}}
+    reply = Asked([garbage(completion({"role": "assistant", "content": "fine", **odd}, None, usage))]).reply
+    assert (reply.text, reply.outcome, reply.usage, reply.reason) == ("fine", Outcome.OK, Usage(9, 0, 3), "")
+
+
+def events(*deltas: dict[str, str], end: str | None = "stop", **last: object) -> str:
+    told: list[dict[str, object]] = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    told.append({"choices": [{"index": 0, "delta": {}, "finish_reason": end}], **last})
+    return "".join(f"data: {json.dumps(event)}\n\n" for event in told)
+
+
+def test_a_stream_that_nobody_asked_for_is_put_together() -> None:
+    deltas = ({"role": "assistant", "content": ""}, {"reasoning_content": "hm"}, {"content": "int "}, {"content": "x;"})
+    usage = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+    whole = Asked([garbage(f": hello\n\n{events(*deltas, usage=usage)}data: [DONE]\n\n")]).reply
+    assert (whole.text, whole.outcome, whole.usage) == ("int x;", Outcome.OK, Usage(9, 0, 3))
+    cut = Asked([garbage(events(*deltas, end=None))]).reply
+    assert (cut.text, cut.outcome) == ("int x;", Outcome.TRUNCATED)
+    broken = Asked([garbage(events(*deltas, end=None, error={"message": "Overloaded"})), good("x")]).reply
+    assert (broken.text, broken.retries) == ("x", 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "said"),
+    [
+        ("Overloaded, try again later", Outcome.FAILED, "Overloaded"),
+        ({"message": "Rate limit reached", "type": "rate_limit_error", "code": 429}, Outcome.FAILED, "Rate limit"),
+        ({"message": "The upstream timed out"}, Outcome.FAILED, "timed out"),
+        ({"message": "Internal error", "code": "502"}, Outcome.FAILED, "Internal error"),
+        ({"object": "error", "message": "no capacity"}, Outcome.FAILED, "no capacity"),
+    ],
+)
+def test_an_error_with_a_status_of_success_that_passes_is_tried_again(
+    error: object, outcome: Outcome, said: str
+) -> None:
+    whole = error if isinstance(error, dict) and "object" in error else {"error": error}
+    assert Asked([garbage(json.dumps(whole)), good("at last")]).reply.text == "at last"
+    reply = Asked([garbage(json.dumps({**whole, "choices": []}))], attempts=2).reply
+    assert (reply.outcome, reply.retries, reply.unsure_tokens) == (outcome, 1, 0)
+    assert said in reply.reason and "200, with an error" in reply.reason
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ({"message": "Invalid API key", "code": 401}, "the key is refused"),
+        ("Unauthorized", "the key is refused"),
+        ({"message": "You exceeded your quota", "type": "insufficient_quota"}, "no credit is left"),
+        ({"message": "The model `some` does not exist"}, "unknown model"),
+        ({"message": "temperature is odd", "code": 400}, "the request is refused"),
+    ],
+)
+def test_an_error_with_a_status_of_success_that_stays_stops_at_once(error: object, said: str) -> None:
+    asked = Asked([garbage(json.dumps({"error": error}))])
+    assert said in str(asked.error) and asked.books.calls == 1
+
+
+def test_an_error_that_says_nothing_known_is_a_failed_call() -> None:
+    for error in ("computer says no", {"message": None, "why": "computer says no"}, ["computer says no"]):
+        asked = Asked([garbage(json.dumps({"error": error}))])
+        assert (asked.error, asked.reply.outcome, asked.books.calls) == (None, Outcome.FAILED, 1)
+        assert "computer says no" in asked.reply.reason and asked.reply.unsure_tokens > 0
+    refusal = Asked([garbage(json.dumps({"error": {"message": "no", "code": "content_policy_violation"}}))])
+    assert (refusal.error, refusal.reply.outcome) == (None, Outcome.REFUSED)
+    assert Asked([garbage(completion({"content": "x"})[:-1] + ',"error":null}')]).reply.text == "x"
 
 
 def test_nobody_listens() -> None:
@@ -270,7 +460,9 @@ def test_nothing_is_tried_again_once_it_is_stopped() -> None:
             stopping.set()
             reply = asked.result(timeout=30)
         assert (reply.outcome, server.books.calls) == (Outcome.FAILED, 1)
-        assert client.complete(model.request(SYSTEM, USER, "improve")).retries == 0
+        with pytest.raises(CancelledError):
+            client.complete(model.request(SYSTEM, USER, "improve"))
+        assert server.books.calls == 1
 
 
 def test_what_must_not_be_tried_again_is_not() -> None:
@@ -283,6 +475,49 @@ def test_what_must_not_be_tried_again_is_not() -> None:
         reply = LiteLLMClient([model], sleep=lambda seconds: None, environ=ENVIRON).complete(request)
         assert (reply.outcome, server.books.calls, asked) == (Outcome.FAILED, 2, [False, True])
     assert reply.unsure_tokens == request.most_prompt_tokens + 64
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+
+
+def slowly(first: bytes, then: bytes) -> Iterator[bytes]:
+    """For twenty seconds, and never silent for long."""
+    yield first
+    for _ in range(1000):
+        time.sleep(0.02)
+        yield then
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (b"", b"H"),
+        (HEAD + b"X-Long: ", b"x"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+        (HEAD + b"\r\n", b" "),
+    ],
+)
+def test_a_call_ends_with_its_time_whatever_drips(first: bytes, then: bytes) -> None:
+    reply = ask_raw(slowly(first, then), timeout_s=0.5)
+    assert (reply.outcome, reply.reason) == (Outcome.FAILED, "no answer in time")
+    assert reply.unsure_tokens > 0 and reply.latency_s < 10
+
+
+def test_an_end_that_the_time_brought_is_not_that_of_the_body() -> None:
+    """Without a length a body ends where its connection does."""
+    body = completion({"role": "assistant", "content": "fine"}).encode()
+    assert ask_raw(iter([HEAD + b"\r\n" + body])).text == "fine"
+    late = ask_raw(slowly(HEAD + b"\r\n" + body, b"\n"), timeout_s=0.5)
+    assert (late.outcome, late.reason) == (Outcome.FAILED, "no answer in time")
+
+
+def test_a_packed_answer_is_unpacked_as_far_as_a_completion_goes() -> None:
+    packed = gzip.compress(completion({"role": "assistant", "content": "fine"}).encode())
+    head = HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+    assert ask_raw(iter([head % len(packed), packed])).text == "fine"
+    bomb = gzip.compress(b" " * (40 << 20))
+    assert "longer than any completion" in ask_raw(iter([head % len(bomb), bomb])).reason
 
 
 def test_a_prompt_goes_to_nobody_but_the_server_that_was_named(monkeypatch: pytest.MonkeyPatch) -> None:

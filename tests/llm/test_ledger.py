@@ -1,6 +1,7 @@
 """Caps hold whatever comes at once, and the books are the provider's."""
 
 import itertools
+import json
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -99,6 +100,40 @@ def test_a_call_stays_booked_at_its_worst_should_the_process_end_in_it() -> None
     assert calls[0].outcome is Outcome.OK and calls[0].unsure_usd == 0
     with pytest.raises(BudgetSpentError):  # as the next process sees it
         Ledger(Caps(usd=0.5), Totals.of([second])).reserve(ask(), PAID)
+
+
+def test_nothing_is_tried_again_once_others_took_more_than_there_is() -> None:
+    """What was set aside for a call is not there any more when another cost more than it could."""
+    for caps in (Caps(usd=0.5), Caps(tokens=500)):
+        ledger = Ledger(caps)
+        first, second = ledger.reserve(ask(), PAID), ledger.reserve(ask(), PAID)
+        assert ledger.again(second, ask(), PAID, unsure=False)
+        ledger.settle(first, reply(usd=0.45, tokens=450))
+        assert not ledger.again(second, ask(), PAID, unsure=False)
+        ledger.settle(second, reply(usd=0.2, tokens=200))
+        assert (ledger.totals.usd, ledger.totals.usage.tokens) == (pytest.approx(0.65), 650)
+
+
+def test_of_a_server_that_minds_no_limit_only_calls_in_flight_overspend() -> None:
+    usage = {"prompt_tokens": 50, "completion_tokens": 3000, "total_tokens": 3050}  # of 100 that were asked for
+    choice = {"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}
+    calls = Calls()
+    with ModelServer([garbage(json.dumps({"choices": [choice], "usage": usage}))]) as server:
+        spec = ModelSpec("openai/some", server.api_base, None, 1.0, None, 1.0, max_tokens=100)
+        ledger = Ledger(Caps(usd=0.002))
+        model = Metered(LiteLLMClient([spec]), [spec], ledger, calls.record, calls.conclude)
+
+        def one(_: int) -> bool:
+            try:
+                model.complete(ask(spec))
+            except BudgetSpentError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(4) as pool:
+            went = sum(pool.map(one, range(20)))
+    assert 1 <= went == server.books.calls <= 4
+    assert ledger.totals.usd == pytest.approx(went * 3050e-6) == sum(call.usd for call in calls.values())
 
 
 def test_a_cap_can_be_spent_to_the_last_cent() -> None:

@@ -57,6 +57,14 @@ async def refused(client: Client, tool: str, **arguments: Any) -> str:
     return text
 
 
+@pytest.mark.parametrize(("store", "said"), [("foo", "sqlite:///foo"), ("sqlite:///.", "found a folder")])
+def test_a_store_that_cannot_be_is_refused_at_the_start(tmp_path: Path, store: str, said: str) -> None:
+    with pytest.raises(EvoforgeError, match=said):
+        Tools(store, tmp_path)
+    Tools(f"sqlite:///{tmp_path}/later.db", tmp_path).close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_agent_takes_a_task_from_an_empty_archive_to_an_elite(prepared: Any, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()

@@ -43,6 +43,29 @@ def test_an_exact_edit_replaces_exactly_its_place(text: list[str], data: st.Data
         assert "new" in apply_edits(before, [made]).split("\n")
 
 
+@pytest.mark.parametrize(
+    "marks",
+    [
+        ("<<<<<<< ORIGINAL", "=======", ">>>>>>> UPDATED"),
+        ("<<<<<< SEARCH", "======", ">>>>>> REPLACE"),
+        ("<<<<<<<< SEARCH", "========", ">>>>>>>> REPLACE"),
+        ("<<<<<<<SEARCH:  ", "=======\t", ">>>>>>>REPLACE: "),
+        ("<<<<<<< search", "=======", ">>>>>>> replace"),
+    ],
+)
+def test_marks_may_be_written_otherwise(marks: tuple[str, str, str]) -> None:
+    begin, middle, end = marks
+    made, last, whole = find_edits(["Change this:", begin, "a", middle, "b", end, "and no more."])
+    assert (made, last, whole) == ([edit("a", "b")], 5, True)
+
+
+def test_a_fence_around_a_side_is_no_part_of_it() -> None:
+    fenced = edit("```python\n        c = b\n```", "\n```python\n        c = 0\n```\n")
+    assert apply_edits(TEXT, [fenced]) == TEXT.replace("c = b", "c = 0")
+    quoted = TEXT.replace("c = b", 'c = """\n```\n"""')
+    assert apply_edits(quoted, [edit("```", "~~~")]) == quoted.replace("```", "~~~")
+
+
 def test_edits_apply_in_order() -> None:
     changed = apply_edits(
         TEXT, [edit("        c = b", "        c = b + 1"), edit("        c = b + 1", "        c = 0")]

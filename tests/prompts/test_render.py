@@ -70,6 +70,15 @@ def test_the_parent_is_told_with_verdict_bound_facts_and_cell(make: SimpleNamesp
         assert words in user, words
 
 
+def test_a_signature_is_told_whole(make: SimpleNamespace) -> None:
+    """A kernel that must take 200 tensors has to know all of them."""
+    signature = "; ".join(f"in{index} (x{index}): f32[8,{index + 1}]" for index in range(200))
+    system = render(
+        make.brief(task=make.task(workloads={"w": signature})), make.meta_prompt(), identity=make.WHO
+    ).system
+    assert f"- w: {signature}\n" in system
+
+
 def test_sources_are_shown_to_the_letter(make: SimpleNamespace) -> None:
     source = make.KERNEL.replace("    return 0;", "\n\n\n\t  return 0;  ")
     brief = make.brief(parents=(make.kernel(source),), task=make.task(source="import torch\n\n\n\nx = 1\n"))

@@ -47,6 +47,8 @@ def test_an_entry_point_in_a_comment_is_none() -> None:
         (fenced(KERNEL, ""), KERNEL),
         (fenced(KERNEL, "cpp", "~~~"), KERNEL),
         (fenced(KERNEL, "cpp", "`````"), KERNEL),
+        (fenced(KERNEL, 'cpp title="kernel.cpp"', "````"), KERNEL),
+        (fenced(KERNEL, "{.cpp #kernel}", "~~~"), KERNEL),
         (fenced(KERNEL).replace("\n", "\r\n"), KERNEL),
         (fenced("int helper();\n") + fenced(KERNEL) + fenced("make\n", "sh"), KERNEL),
         (fenced(OTHER) + "Better:\n" + fenced(KERNEL), KERNEL),
@@ -149,6 +151,38 @@ def test_a_whole_kernel_after_a_stray_mark_counts() -> None:
     assert parse_reply(reply, language="cpp", parent=KERNEL).source == OTHER
     with pytest.raises(ReplyError, match="inside an edit"):
         parse_reply(fenced(OTHER) + EDIT.replace(">>>>>>> REPLACE\n", ""), language="cpp", parent=KERNEL)
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        "<<<<<<< SEARCH\nan idea\n>>>>>>> REPLACE\n",
+        "<<<<<<< SEARCH\nan idea\n<<<<<<< SEARCH\n",
+        "<<<<<<< SEARCH\nnot there\n=======\nanother\n>>>>>>> REPLACE\n",
+        "<<<<<<< SEARCH\n    return 0;\n=======\n    return 1;\n>>>>>>> REPLACE\n" * 65,
+    ],
+)
+def test_a_whole_kernel_after_broken_edits_counts(draft: str) -> None:
+    third = KERNEL.replace("return 0", "return 2")
+    for file in (fenced(third), f"```cpp\n{third}"):
+        answer = parse_reply(f"Perhaps:\n{draft}No, rather:\n{file}", language="cpp", parent=KERNEL)
+        assert (answer.source, answer.kind) == (third, "file")
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        ("```cpp\n" + OTHER, "inside its code block"),  # a function may have been about to follow
+        (OTHER, "inside the kernel"),
+        ("<<<<<<< SEARCH\n    return 0;\n=======\n    return 1;\n>>>>>>> REPLACE\n", "may lack edits"),
+        (fenced(OTHER) + "```cpp\n" + KERNEL, "inside its code block"),
+    ],
+)
+def test_of_a_reply_that_was_cut_off_only_a_closed_file_is_whole(reply: str, words: str) -> None:
+    assert parse_reply(reply, language="cpp", parent=KERNEL).source in (KERNEL, OTHER)
+    with pytest.raises(ReplyError, match=words):
+        parse_reply(reply, language="cpp", parent=KERNEL, cut=True)
+    assert parse_reply(fenced(OTHER) + "Because", language="cpp", parent=KERNEL, cut=True).source == OTHER
 
 
 EDIT = "<<<<<<< SEARCH\n    return 0;\n=======\n    return 1;\n>>>>>>> REPLACE\n"

@@ -65,6 +65,20 @@ def test_a_kernels_header_stays() -> None:
     who = Identity(home="/srv/ann", cwd="/", user="tile", host="lanes")
     source = "// evoforge: param TILE = 8 in {8, 16}\n//evoforge: require TILE*4 <= L1 /ROWS/COLS\n// of tile\n"
     assert scrub_source(source, "cpp", who) == source.replace("of tile", "of user")
+    script = "# evoforge: param TILE = 8 in {8}\n# evoforge: require TILE*4 <= L1 /ROWS/COLS\n"
+    assert scrub_source(script, "triton", who) == script
+
+
+@pytest.mark.parametrize(("mark", "language"), [("//", "cpp"), ("#", "triton")])
+def test_remarks_behind_a_kernels_header_are_scrubbed(mark: str, language: str) -> None:
+    who = Identity(user="tile", host="lanes")
+    source = (
+        f"{mark} evoforge: param TILE = 8 in {{8}};  // as in /srv/ann/k.cpp, by tile\n"
+        f"{mark} evoforge: require TILE / 2 <= ROWS # on lanes, see /srv/ann/k.cpp\n"
+        f"{mark} evoforge: param by tile, in /srv/ann/k.cpp\n"
+    )
+    shown = source.replace("/srv/ann/k.cpp", "…/k.cpp").replace("by tile", "by user").replace("on lanes", "on host")
+    assert scrub_source(source, language, who) == shown
 
 
 def test_keys_and_own_folders_go_from_code_as_well() -> None:

@@ -30,6 +30,19 @@ def test_a_missing_file_and_its_folders_are_made(tmp_path: Path) -> None:
         assert raw.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
+def test_a_folder_whose_name_is_not_utf8(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    url = f"sqlite:///{folder}/evoforge.db"
+    with open_store(url) as store:
+        make_campaign(store)
+        with pytest.raises(UsageError, match=r"in UTF-8, got 'caf\\udce9'"):
+            store.campaign(os.fsdecode(b"caf\xe9"))
+    assert [path.name for path in folder.iterdir()] == ["evoforge.db"]
+    with open_store(url, read_only=True) as store:
+        assert [row.name for row in store.campaigns()] == ["c"]
+    assert probe_store(url)
+
+
 def test_reading_makes_nothing(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"no store at .*evoforge run"):
         open_store(f"sqlite:///{tmp_path}/deep/evoforge.db", create=False)
@@ -61,6 +74,8 @@ def test_what_is_no_store_url_is_misuse(url: str) -> None:
 def test_a_folder_or_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="found a folder"):
         open_store(f"sqlite:///{tmp_path}")
+    with pytest.raises(StoreError, match="found something else"):
+        open_store("sqlite:////dev/null")
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"cannot make the store's folder .*--store"):
         open_store(f"sqlite:///{tmp_path}/file/sub/evoforge.db")
