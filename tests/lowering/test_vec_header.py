@@ -25,7 +25,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Array], Array], float, float]] = {
     "tan": (np.tan, -1.5, 1.5), "asin": (np.arcsin, -1, 1), "acos": (np.arccos, -1, 1), "atan": (np.arctan, -9, 9),
     "sqrt": (np.sqrt, 0, 1e9), "rsqrt": (lambda x: 1 / np.sqrt(x), 1e-6, 1e9), "abs": (np.abs, -9, 9),
     "floor": (np.floor, -9, 9), "ceil": (np.ceil, -9, 9), "round": (np.round, -9, 9), "trunc": (np.trunc, -9, 9),
-    "sign": (np.sign, -9, 9), "reciprocal": (lambda x: 1 / x, -9, 9),
+    "sign": (lambda x: 1.0 * (x > 0) - (x < 0), -9, 9), "reciprocal": (lambda x: 1 / x, -9, 9),
 }  # fmt: skip
 ABSOLUTE = ("sin", "cos", "tan")  # near their zeros the argument's own rounding decides
 
