@@ -56,11 +56,14 @@ def _summed_by(graph: Graph, stage: Stage) -> _Summed | None:
     """The sums that all of a sum's results go into, each along an axis of them; None where one is wanted itself."""
     if stage.monoid != "sum" or stage.kind != "reduce" or not stage.outputs[0]:
         return None
-    by: set[str] = set()
+    by, seen = set[str](), set[str]()
     found: list[Load] = []
     plain, pending = True, [stage.outputs[0]]
     while pending:
         name = pending.pop()
+        if name in seen:
+            continue
+        seen.add(name)
         reading = readers(graph, name)
         if graph.tensors[name].kind != "tmp" or not reading:
             return None

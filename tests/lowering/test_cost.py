@@ -226,3 +226,13 @@ def test_sums_of_sums_count_in_the_cheaper_order() -> None:
     assert count(lambda a, low, up: a @ low @ up, a, low, up) == 2 * 2 * 64 * 128 * 4
     separable = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 16, 1))
     assert count(separable, x) >= 2 * 2 * 16 * 8 * 18 * 18
+
+
+def test_results_that_come_together_again_and_again_are_walked_once() -> None:
+    def unrolled(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        x = a @ b
+        for _ in range(40):
+            x = (x + 1) - x * 0.5
+        return x.sum()
+
+    assert count(unrolled, torch.randn(64, 128), torch.randn(128, 96)) < 64 * 96 * 200
