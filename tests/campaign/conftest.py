@@ -33,10 +33,26 @@ def get_inputs():
 def get_init_inputs():
     return []
 '''
+NO_COMPILE = """
+
+def refuse(*_, **__):
+    raise RuntimeError("eager alone will do")
+
+
+torch.compile = refuse
+"""
 
 
 @pytest.fixture(scope="session")
 def small_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tasks") / "small.py"
     path.write_text(TASK)
+    return path
+
+
+@pytest.fixture(scope="session")
+def eager_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small task without torch.compile, which takes seconds at every size."""
+    path = tmp_path_factory.mktemp("tasks") / "small.py"
+    path.write_text(TASK + NO_COMPILE)
     return path

@@ -27,16 +27,9 @@ from evoforge.evaluation.forking import WORKER_NAME
 from evoforge.evaluation.tasks import load_task
 from evoforge.evaluation.worker import ReferenceWorker
 from evoforge.storage import open_store
+from tests.campaign.conftest import NO_COMPILE
 
 EVALS = 12  # the first kernels and trials of their parameters may take six
-NO_COMPILE = """
-
-def refuse(*_, **__):
-    raise RuntimeError("eager alone will do")
-
-
-torch.compile = refuse
-"""
 
 
 class Recorder:

@@ -18,10 +18,10 @@ def config(task: Path, evals: int, **changes: Any) -> CampaignConfig:
 
 
 @pytest.fixture(scope="module")
-def url(small_task: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def url(eager_task: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A store with a finished campaign, small-1."""
     found = f"sqlite:///{tmp_path_factory.mktemp('store')}/evoforge.db"
-    result = Campaign.create(config(small_task, 10, seed=5), found).run()
+    result = Campaign.create(config(eager_task, 10, seed=5), found).run()
     assert result.best is not None and result.best.low > 1, "there must be something to hand on"
     return found
 
@@ -30,9 +30,9 @@ def handed_on(store: Store, name: str) -> Any:
     return store.campaign(name).setup["traces"]
 
 
-def test_other_sizes_begin_with_what_won(small_task: Path, url: str) -> None:
+def test_other_sizes_begin_with_what_won(eager_task: Path, url: str) -> None:
     winners = {row["candidate"] for row in elites("small-1", url) if row["speedup"] > 1}
-    result = Campaign.create(config(small_task, 4, set={"M": 64}, seed=1), url).run()
+    result = Campaign.create(config(eager_task, 4, set={"M": 64}, seed=1), url).run()
     (notice,) = [text for text in result.notices if "similar" in text]
     assert "small-1" in notice
     with open_store(url) as store:
@@ -53,12 +53,12 @@ def test_other_sizes_begin_with_what_won(small_task: Path, url: str) -> None:
         assert candidates[row.candidate].genome in genomes
 
 
-def test_replicates_stay_independent_and_it_can_be_turned_off(small_task: Path, url: str) -> None:
+def test_replicates_stay_independent_and_it_can_be_turned_off(eager_task: Path, url: str) -> None:
     """Nor does a replicate begin with what another task's campaign had from the first."""
-    heir = Campaign.create(config(small_task, 6, set={"M": 80}, seed=3), url).run()
+    heir = Campaign.create(config(eager_task, 6, set={"M": 80}, seed=3), url).run()
     assert heir.best is not None and heir.best.low > 1, "else this shows nothing"
-    again = Campaign.create(config(small_task, 0, seed=2), url).run()
-    other = Campaign.create(config(small_task, 0, set={"M": 48}, transfer=False), url).run()
+    again = Campaign.create(config(eager_task, 0, seed=2), url).run()
+    other = Campaign.create(config(eager_task, 0, set={"M": 48}, transfer=False), url).run()
     with open_store(url) as store:
         assert "small-1" in {trace["origin"] for trace in handed_on(store, heir.campaign)}
         assert handed_on(store, again.campaign) == []

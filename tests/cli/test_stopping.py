@@ -37,7 +37,11 @@ def test_a_stop_that_somebody_swallowed_is_heeded(
         time.sleep(60)
 
     monkeypatch.setattr("evoforge.campaign.campaigns", work)
-    done = cli("campaigns")
+    before = signal.signal(number, signal.SIG_DFL)  # under nohup it would be ignored
+    try:
+        done = cli("campaigns")
+    finally:
+        signal.signal(number, before)
     assert (done.status, done.err) == (status, "evoforge: interrupted\n")
 
 

@@ -618,13 +618,15 @@ def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
         {"vector": "scalar"},
         {"unroll": "many", "reduction": "chunks", "rewrite:maxsum": "on", "rewrite:welford": "on"},
     ]
-    genomes += [{"rewrite:winograd": "on"}] if "rewrite:winograd" in space.genes() else []
-    for key in (gene for gene in space.genes() if gene.startswith("contract")):
-        fetched = {"whole": {"prefetch": "next"}, "block": {"prefetch": "ahead"}}
-        genomes[1:] = [
-            {**also, key: how, **fetched.get(how, {})} for how in space.genes()[key][1:] for also in ({}, *genomes[2:])
-        ]
-        count = 1
+    rewritten = [{"rewrite:winograd": "on"}] if "rewrite:winograd" in space.genes() else []
+    fetched = {"whole": {"prefetch": "next"}, "block": {"prefetch": "ahead"}}
+    blocked = [
+        {**also, key: how, **fetched.get(how, {})}
+        for key in space.genes() if key.startswith("contract")
+        for how in space.genes()[key][1:]
+        for also in ({}, *rewritten)
+    ]  # fmt: skip
+    genomes[1:], count = (blocked, 1) if blocked else ([*genomes[1:], *rewritten], count)
     genomes += [space.sample(rng, Strategy()) for _ in range(count)]
     return [at_random(case, genome, space, graph, rng) for genome in genomes]
 
