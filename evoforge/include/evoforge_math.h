@@ -198,6 +198,14 @@ EVO_INLINE vec mod(vec x, vec y) {
 }
 template <class Type>
 EVO_INLINE Type mod(Type x, Type y) { return x - floordiv(x, y) * y; }
+// Lane i has (first + step · i) / by rounded down, and what is left of it.
+EVO_INLINE ivec remainders(int64_t first, int64_t step, int64_t by) {
+    return (iota() * (int32_t)mod(step, by) + (int32_t)mod(first, by)) % (int32_t)by;
+}
+EVO_INLINE ivec quotients(int64_t first, int64_t step, int64_t by) {
+    return (iota() * (int32_t)step - remainders(first, step, by) + (int32_t)mod(first, by)) / (int32_t)by +
+           (int32_t)floordiv(first, by);
+}
 template <class Type>
 EVO_INLINE Type fmod(Type x, Type y) { return x % y; }
 template <class Type>

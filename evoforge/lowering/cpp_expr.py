@@ -279,16 +279,21 @@ def _quotients(load: Load, guards: Sequence[Guard], ctx: Context) -> Value:
 
 
 def _looked_up(load: Load, lanes: str, ctx: Context) -> Value:
-    """The elements at places that differ by whole numbers read for every lane."""
+    """The elements at places that differ by whole numbers read for every lane, or by quotients and remainders."""
     tensor, found, rest = ctx.tensors[load.tensor], [], []
     for dim, index in enumerate(load.index):
         moving = [(factor, atom) for factor, atom in index.terms if moves(ctx.lane, factor, atom)]
         rest.append(Affine(tuple(term for term in index.terms if term not in moving), index.const))
         for factor, atom in moving:
             step = stride_text(tensor, dim)
-            assert isinstance(atom, Indirect) or atom == ctx.lane, "`can_vectorise` says so"
-            value = atom.value if isinstance(atom, Indirect) else Position(Affine(((1, atom),)), "i64")
-            text = _wrapped(_whole(value, ctx))
+            if isinstance(atom, FloorDiv | Mod):
+                step_of = next(c for c, part in atom.arg.terms if part == ctx.lane)
+                name = "quotients" if isinstance(atom, FloorDiv) else "remainders"
+                text = f"evo::{name}({affine_text(atom.arg, ctx)}, {step_of}, {atom.by})"
+            else:
+                assert isinstance(atom, Indirect) or atom == ctx.lane, "`can_vectorise` says so"
+                value = atom.value if isinstance(atom, Indirect) else Position(Affine(((1, atom),)), "i64")
+                text = _wrapped(_whole(value, ctx))
             if step != "0":
                 by = " * ".join(part for part in (str(factor), step) if part != "1")
                 found.append(f"int32_t({by}) * {text}" if by else text)

@@ -78,6 +78,7 @@ class Node:
     write: Access
     reverse: bool = False
     exclusive: bool = False
+    apart: bool = False
 
     def reads(self) -> list[Access]:
         return list(dict.fromkeys(self.accesses.values()))

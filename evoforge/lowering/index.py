@@ -18,6 +18,7 @@ import numpy.typing as npt
 from evoforge.lowering.ir import Affine, Atom, Cast, FloorDiv, Guard, Indirect, Load, Mod, parts
 
 __all__ = [
+    "Extents",
     "add",
     "affine",
     "axis",

@@ -192,7 +192,8 @@ class Stage:
     The body's dtype is that of the first output. A stage may load what an earlier stage wrote, outputs
     included.
     `outputs` entries may be None where a monoid's output is not used.
-    `origin` names the aten operators it came from, for comments.
+    `origin` names the aten operators it came from, for comments. What is `apart` shares no loops with those that read
+    it: it lies in an order that is good for making it.
     """
 
     name: str
@@ -206,6 +207,7 @@ class Stage:
     reverse: bool = False
     exclusive: bool = False
     origin: str = ""
+    apart: bool = False
 
     @property
     def written(self) -> tuple[Axis, ...]:

@@ -17,6 +17,7 @@ from evoforge.lowering.ir import (
     Guard,
     Indirect,
     Load,
+    Mod,
     Op,
     Position,
     Tensor,
@@ -141,14 +142,18 @@ def phase(load: Load, lane: str, tensors: Mapping[str, Tensor]) -> FloorDiv | No
 
 
 def _is_looked_up(load: Load, lane: str, node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether neighbours along `lane` are where whole numbers that are read say (gather, sparse rows)."""
+    """Whether neighbours along `lane` are where whole numbers that are read say (gather, sparse rows), or quotients and
+    remainders of positions."""
     tensor = tensors[load.tensor]
     if tensor.dtype not in _FLOATS or max(tensor.numel, *tensor.shape) >= _MOST:
         return False
     for factor, atom in (term for index in load.index for term in index.terms):
         if atom == lane or not moves(lane, factor, atom):
             continue
-        if not isinstance(atom, Indirect) or not is_whole(atom.value, lane, node, tensors):
+        if isinstance(atom, FloorDiv | Mod):
+            if not all(isinstance(part, str) for _, part in atom.arg.terms):
+                return False
+        elif not isinstance(atom, Indirect) or not is_whole(atom.value, lane, node, tensors):
             return False
     return all(is_mask(guard) for guard in load.guards if lane in axes_of(guard.arg))
 

@@ -41,7 +41,7 @@ def regions(domain: Domain, kept: Set[str] = frozenset()) -> list[list[Node]]:
         for access in reads[node.name]:
             producer = domain.producer(access.tensor)
             if producer is not None and producer.name in home:
-                apart = producer.kind == "scan" or not aligned(access, producer)
+                apart = producer.kind == "scan" or producer.apart or not aligned(access, producer)
                 earliest = max(earliest, home[producer.name] + apart)
         for number in range(earliest, len(found) + 1):
             if number == len(found):

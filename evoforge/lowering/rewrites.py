@@ -3,6 +3,7 @@
     maxsum    max x, then Σ exp(x − max): one pass that carries both (Milakov and Gimelshein 2018,
               arXiv 1805.02867)
     welford   mean, then Σ (x − mean)²: one pass that carries both (Welford 1962)
+    phases    strided transposed convolutions as ordinary ones, a phase each (see `phases`)
     winograd  convolutions with three taps along an axis, in fewer products (see `winograd`)
 
 `unfold` is not a choice: it replaces reads of a map at other places than where the reader stands
@@ -18,13 +19,14 @@ from typing import Any
 
 from evoforge.lowering.index import axis, const, plain_axis
 from evoforge.lowering.ir import Const, Expr, Graph, Load, Op, Stage, Tensor, loads, rewrite
+from evoforge.lowering.phases import phases
 from evoforge.lowering.stages import operations
 from evoforge.lowering.through import Through, at
 from evoforge.lowering.winograd import winograd
 
 __all__ = ["REWRITES", "apply", "available", "unfold"]
 
-REWRITES = ("maxsum", "welford", "winograd")
+REWRITES = ("maxsum", "welford", "phases", "winograd")
 _MOST = 64
 """Operations of a map that are done again at other places: in a chain of shifted sums they double with every step."""
 
@@ -40,6 +42,8 @@ def apply(graph: Graph, names: list[str]) -> Graph:
         graph = _pairs(graph, "max", _sum_of_exp, "maxsum")
     if "welford" in names:
         graph = _pairs(graph, "sum", _sum_of_squares, "welford")
+    if "phases" in names:
+        graph = phases(graph)
     if "winograd" in names:
         graph = winograd(graph)
     return graph

@@ -288,7 +288,7 @@ class _Builder:
             kind, monoid = "map", None  # of one element
         return Node(
             stage.name, kind, monoid, axes, reduction, body, stage.outputs, stage.origin, accesses,
-            self._write(stage, target, mine), stage.reverse, stage.exclusive,
+            self._write(stage, target, mine), stage.reverse, stage.exclusive, stage.apart,
         )  # fmt: skip
 
     def _access(self, row: Sequence[Load], stage: Stage, mine: Mapping[str, str]) -> Access:

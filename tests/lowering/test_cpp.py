@@ -618,7 +618,7 @@ def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
         {"vector": "scalar"},
         {"unroll": "many", "reduction": "chunks", "rewrite:maxsum": "on", "rewrite:welford": "on"},
     ]
-    rewritten = [{"rewrite:winograd": "on"}] if "rewrite:winograd" in space.genes() else []
+    rewritten = [{key: "on"} for key in ("rewrite:phases", "rewrite:winograd") if key in space.genes()]
     fetched = {"whole": {"prefetch": "next"}, "block": {"prefetch": "ahead"}}
     blocked = [
         {**also, key: how, **fetched.get(how, {})}
