@@ -96,6 +96,25 @@ def test_phases_compute_what_the_module_computes(tmp_path: Path) -> None:
         check(k, model, inputs, call(library, k, model, inputs))
 
 
+def test_every_geometry_is_right(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    made: list[tuple[Compiled, nn.Module, list[torch.Tensor]]] = []
+    while len(made) < 60:
+        stride, dilation, size, taps = (int(rng.integers(low, high)) for low, high in ((2, 7), (1, 7), (1, 12), (1, 8)))
+        padding, more = int(rng.integers(0, dilation * (taps - 1) + 2)), int(rng.integers(0, max(stride, dilation)))
+        if (size - 1) * stride - 2 * padding + dilation * (taps - 1) + more + 1 < 1:
+            continue
+        model = nn.ConvTranspose1d(3, 4, taps, stride, padding, more, dilation=dilation).eval()
+        inputs = [rand(2, 3, size)]
+        graph = capture_graph(model, inputs)
+        space = space_of(graph, 8)
+        genome = {**(space.default() if len(made) % 2 else {}), "rewrite:phases": "on"}
+        made.append((at_random(str(model), genome, space, graph, rng), model, inputs))
+    library = build([k for k, _, _ in made], tmp_path, "native")
+    for k, model, inputs in made:
+        check(k, model, inputs, call(library, k, model, inputs))
+
+
 def test_a_tap_that_is_none_multiplies_nothing(tmp_path: Path) -> None:
     """Infinities stay where a tap takes them."""
     model, x = nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, bias=False).eval(), rand(1, 3, 6, 9)
