@@ -35,7 +35,7 @@ SYSTEM, USER = "You write kernels. " * 40, "Improve this one."
 
 
 def spec(server: ModelServer, **changes: Any) -> ModelSpec:
-    base = ModelSpec("openai/some", server.api_base, "MY_KEY", 1.0, 0.1, 4.0, max_tokens=64, timeout_s=0.4)
+    base = ModelSpec("openai/some", server.api_base, "MY_KEY", 1.0, 0.1, 4.0, max_tokens=64, timeout_s=30.0)
     return replace(base, **changes)
 
 
@@ -43,7 +43,11 @@ class Asked:
     """The reply, what the client waited for, and what the server saw."""
 
     def __init__(
-        self, script: Sequence[Answer] | Callable[..., Answer], attempts: int = 5, timeout_s: float = 0.4, **server: Any
+        self,
+        script: Sequence[Answer] | Callable[..., Answer],
+        attempts: int = 5,
+        timeout_s: float = 30.0,
+        **server: Any,
     ) -> None:
         self.waits: list[float] = []
         with ModelServer(script, **server) as running:
@@ -245,7 +249,7 @@ def test_a_prompt_that_is_too_long_is_known_however_it_is_said(said: str) -> Non
 
 @pytest.mark.parametrize("answer", [slow(), dripping(), reset(), fault(504)])
 def test_what_may_have_cost_unseen_is_tried_twice_and_booked_apart(answer: Answer) -> None:
-    asked = Asked([answer])
+    asked = Asked([answer], timeout_s=1.0)
     reply = asked.reply
     assert (reply.outcome, reply.usd, reply.usage) == (Outcome.FAILED, 0.0, Usage())
     assert asked.books.calls == 2
@@ -255,7 +259,7 @@ def test_what_may_have_cost_unseen_is_tried_twice_and_booked_apart(answer: Answe
 
 
 def test_a_reply_after_a_timeout_has_both_costs() -> None:
-    asked = Asked([slow(), good("x")])
+    asked = Asked([slow(), good("x")], timeout_s=1.5)
     assert asked.reply.text == "x" and asked.reply.usd > 0 and asked.reply.unsure_usd > 0
     assert asked.reply.retries == 1
 
@@ -468,7 +472,7 @@ def test_nothing_is_tried_again_once_it_is_stopped() -> None:
 def test_what_must_not_be_tried_again_is_not() -> None:
     asked: list[bool] = []
     with ModelServer([fault(500), slow(), good("x")]) as server:
-        model = spec(server)
+        model = spec(server, timeout_s=1.5)
         request = replace(
             model.request(SYSTEM, USER, "improve"), again=lambda unsure: asked.append(unsure) or not unsure
         )
