@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from evoforge.lowering.index import Extents, add, axis, const, floordiv, mod, names, scale, substitute
-from evoforge.lowering.ir import Affine, Axis, Expr, Graph, Guard, Load, Op, Stage, Tensor, loads, rewrite
+from evoforge.lowering.ir import Affine, Axis, Cast, Expr, Graph, Guard, Load, Op, Stage, Tensor, rewrite
 from evoforge.lowering.stages import extents_of, row_major
 
 __all__ = ["phases"]
@@ -61,6 +61,11 @@ class _Strided:
         return math.gcd(self.stride, self.dilation)
 
     @property
+    def reaches_all(self) -> bool:
+        """Whether every output has a phase."""
+        return self._common == 1
+
+    @property
     def _step(self) -> int:
         return self.stride // self._common
 
@@ -76,7 +81,7 @@ class _Strided:
     @cached_property
     def _linear(self) -> tuple[int, int, int, int] | None:
         """k(0), k(1) − k(0), e(0), e(1) − e(0), if both go on so."""
-        if self._common > 1:
+        if not self.reaches_all:
             return None
         first = [(p + self.padding) * self._inverse % self.stride for p in range(self.stride)]
         between = [(p + self.padding - self.dilation * k) // self.stride for p, k in enumerate(first)]
@@ -111,7 +116,7 @@ class _Strided:
         at = add(out, const(self.padding))
         first = mod(scale(floordiv(at, self._common, extents), self._inverse), self._step, extents)
         quotient = floordiv(add(at, scale(first, -self.dilation)), self.stride, extents)
-        guards = [Guard(at, "divides", self._common)] if self._common > 1 else []
+        guards = [] if self.reaches_all else [Guard(at, "divides", self._common)]
         return [first, add(quotient, const(-self._least))], guards
 
 
@@ -131,14 +136,14 @@ def _find(graph: Graph, stage: Stage) -> tuple[Load, list[_Strided]] | None:
     if not (stage.kind == "reduce" and stage.monoid == "sum" and isinstance(body, Op) and body.name == "mul"):
         return None
     for data, taps in (body.args, body.args[::-1]):
-        read = loads(data)
-        if len(read) != 1 or read[0].other != 0 or stage.outputs[0] is None:
+        read = data.arg if isinstance(data, Cast) else data
+        if not isinstance(read, Load) or read.other != 0 or stage.outputs[0] is None:
             continue
-        between = [guard for guard in read[0].guards if guard.kind == "divides"]
-        strided = [_strided(graph, stage, read[0], guard, taps) for guard in between]
+        between = [guard for guard in read.guards if guard.kind == "divides"]
+        strided = [_strided(graph, stage, read, guard, taps) for guard in between]
         found = [one for one in strided if one is not None]
         if found and len(found) == len(between):
-            return read[0], found
+            return read, found
     return None
 
 
@@ -149,7 +154,7 @@ def _strided(graph: Graph, stage: Stage, data: Load, divides: Guard, taps: Expr)
     tap = next((a for a in stage.reduction if factors.get(a.name, 0) < 0), None)
     if out is None or tap is None or len(divides.arg.terms) != 2:
         return None
-    both, size = {out.name, tap.name}, 0
+    both = {out.name, tap.name}
     index = floordiv(divides.arg, divides.modulus, extents_of(stage))
     dims = [dim for dim, part in enumerate(data.index) if both & names(part)]
     if len(dims) != 1 or data.index[dims[0]] != index or both & names(taps) != {tap.name}:
@@ -172,23 +177,16 @@ def _applied(graph: Graph, stage: Stage, data: Load, strided: Sequence[_Strided]
     sums = replace(stage, axes=axes, reduction=reduction, body=body, outputs=(name,), apart=True)
     shape = tuple(a.extent for a in axes)
     tensors = {**graph.tensors, name: Tensor(name, shape, row_major(shape), written.dtype, "tmp")}
-    joined = Stage(
-        f"{stage.name}_joined", "map", stage.axes, Load(written.name, tuple(axis(a.name) for a in stage.axes)),
-        (written.name,), origin=stage.origin,
-    )  # fmt: skip
-    everywhere = written.kind == "tmp" and all(
-        one.found(axis(one.out.name), extents_of(stage))[1] == [] for one in strided
-    )
-    made = [sums] if everywhere else [sums, replace(joined, body=_read(joined, written.name, name, by_out, stage.axes))]
-    stages = []
-    for one in graph.stages:
-        if one is stage:
-            stages += made
-        else:
-            stages.append(replace(one, body=_read(one, written.name, name, by_out, stage.axes)) if everywhere else one)
-    if everywhere:
+
+    def reread(one: Stage) -> Stage:
+        return replace(one, body=_read(one, written.name, name, by_out, stage.axes))
+
+    if written.kind == "tmp" and all(one.reaches_all for one in strided):
         del tensors[written.name]
-    return Graph(tensors, tuple(stages))
+        return Graph(tensors, tuple(sums if one is stage else reread(one) for one in graph.stages))
+    here = Load(written.name, tuple(axis(a.name) for a in stage.axes))
+    joined = reread(Stage(f"{stage.name}_joined", "map", stage.axes, here, (written.name,), origin=stage.origin))
+    return Graph(tensors, tuple(part for one in graph.stages for part in ((sums, joined) if one is stage else (one,))))
 
 
 def _summed(body: Expr, data: Load, strided: Sequence[_Strided], extents: Extents) -> Expr:
