@@ -144,6 +144,10 @@ extern "C" void strided(const float* x, float* y, int64_t step, int64_t size) {
         evo::store(y + i, evo::gather(x + i * step, step, n), n);
     }
 }
+extern "C" void divided(int64_t first, int64_t step, int64_t by, int32_t* quotients, int32_t* remainders) {
+    evo::store(quotients, evo::quotients(first, step, by), evo::lanes);
+    evo::store(remainders, evo::remainders(first, step, by), evo::lanes);
+}
 extern "C" void streamed(const float* x, float* y, int64_t size) {
     for (int64_t i = 0; i < size; i += evo::lanes) {
         const int64_t n = evo::part(size - i, false);
@@ -351,3 +355,13 @@ def test_rows_become_columns(library: Any, rows: int, cols: int) -> None:
     assert np.array_equal(y[:cols, :rows], x.T)
     assert (y[cols] == -1).all(), "it wrote a row too many"
     assert set(np.unique(y[:cols, rows:])) <= {-1, 0}
+
+
+@pytest.mark.parametrize("step", [-3, -1, 0, 1, 2, 5])
+@pytest.mark.parametrize("by", [1, 2, 3, 7, 1000])
+def test_places_are_divided_as_python_does(library: Any, step: int, by: int) -> None:
+    for first in (-1001, -7, -1, 0, 1, 6, 12345, 2**31 - 100):
+        got = np.full((2, 16), -1, np.int32)
+        library.divided(*map(ctypes.c_int64, (first, step, by)), pointer(got[0]), pointer(got[1]))
+        x = first + step * np.arange(4)  # lanes that every instruction set has
+        assert np.array_equal(got[0, :4], x // by) and np.array_equal(got[1, :4], x % by)
