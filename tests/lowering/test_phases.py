@@ -96,6 +96,13 @@ def test_phases_compute_what_the_module_computes(tmp_path: Path) -> None:
         check(k, model, inputs, call(library, k, model, inputs))
 
 
+@pytest.mark.parametrize("case", ["even", "odd", "volumes", "then_channels"])
+def test_their_sums_are_register_blocks_apart_from_who_reads_them(case: str) -> None:
+    model, inputs = CASES[case]
+    space = space_of(capture_graph(model.eval(), inputs), 8)
+    assert "// Register blocks: " in space.render(space.default())
+
+
 def test_every_geometry_is_right(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     made: list[tuple[Compiled, nn.Module, list[torch.Tensor]]] = []
