@@ -64,14 +64,15 @@ class Body(Layout):
         several = vector and self.schedule.unroll
         return ["#pragma GCC unroll 8", "for (int64_t u = 0; u < UNROLL; ++u)"] if several else []
 
-    def pragma(self, nested: int) -> None:
-        """Of loops that threads share; inside a chain every thread is alone."""
+    def pragma(self, nested: int, *, uneven: bool = False) -> None:
+        """Of loops that threads share, by turns where these are uneven; inside a chain every thread is alone."""
         if not self.chained:
-            self.threads_share(nested)
+            self.threads_share(nested, "static, 1" if uneven and self.schedule.omp == "static" else self.schedule.omp)
 
-    def threads_share(self, nested: int) -> None:
+    def threads_share(self, nested: int, how: str = "") -> None:
         collapsed = f" collapse({nested})" if nested > 1 else ""
-        self.w(f"#pragma omp parallel for{collapsed} num_threads(call->threads) schedule({self.schedule.omp})")
+        how = how or self.schedule.omp
+        self.w(f"#pragma omp parallel for{collapsed} num_threads(call->threads) schedule({how})")
 
     def store_row(self, tensor: str, ctx: Context) -> None:
         dtype = self.domain.tensors[tensor].dtype

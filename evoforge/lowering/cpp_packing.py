@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from evoforge.lowering.cpp_body import in_brackets, needed
-from evoforge.lowering.cpp_expr import Context, Value, print_expr
+from evoforge.lowering.cpp_expr import Context, Value, affine_text, print_expr
 from evoforge.lowering.cpp_layout import Loop
 from evoforge.lowering.domain import Access, Node
 from evoforge.lowering.index import names as axes_of
-from evoforge.lowering.ir import Expr, loads
+from evoforge.lowering.ir import Affine, Cast, Expr, Guard, Load, loads
 from evoforge.lowering.lanes import can_vectorise
 from evoforge.lowering.stages import CHEAP, operations
 
@@ -65,6 +65,7 @@ class Packing:
             self.packed = "pack"  # there are many wide operands, and each is used for its own rows
         if self.packed not in ("block", "whole") and not printer.chained:
             self.joined = [o for o in self.outer if not any(set(o.group) & axes_of(expr) for expr in self.narrows)]
+        self.ending = self._ending()
 
     @property
     def cut(self) -> bool:
@@ -74,7 +75,43 @@ class Packing:
         ctx = self.p.context(loops, vector, self.one)
         ctx.vector, ctx.lane, ctx.lane_text = vector, self.lane.group[-1], self.lane.var
         ctx.known = dict(self.p.known)
+        ctx.given = tuple(self.ending.values())
         return ctx
+
+    def _ending(self) -> dict[str, Guard]:
+        """Loops over the sum that end sooner for some of the outer loops, by variable: those beyond whose guard no
+        operand is anything."""
+        reads = [expr.arg if isinstance(expr, Cast) else expr for expr in (*self.narrows, *self.wides)]
+        found: dict[str, Guard] = {}
+        if self.packed in ("matrix", "whole") or self.p.chained or any(
+            not isinstance(read, Load) or read.other != 0 for read in reads
+        ):
+            return found
+        around = {a for loop in self.outer if loop not in self.joined for a in loop.group}
+        first, *rest = (read.guards for read in reads if isinstance(read, Load))
+        for guard in (one for one in first if one.kind == "ge0" and all(one in others for others in rest)):
+            falling = [loop for loop in self.inner if (-1, loop.group[0]) in _signs(guard.arg) and len(loop.group) == 1]
+            if len(falling) == 1 and axes_of(guard) <= around | set(falling[0].group):
+                found.setdefault(falling[0].var, guard)
+        return found
+
+    def declare_ends(self, loops: Sequence[Loop]) -> None:
+        """Prints where the loops over the sum end, inside of `loops`."""
+        ctx = self.context(loops, False)
+        for loop in self.inner:
+            if loop.var in self.ending:
+                rest, factor = _without(self.ending[loop.var].arg, loop.group[0])
+                beyond = f"({affine_text(rest, ctx)} + {factor}) / {factor}"
+                self.p.w(f"const int64_t {self.end(loop)} = evo::min({loop.size}, evo::max(int64_t(0), {beyond}));")
+
+    def end(self, loop: Loop) -> str:
+        """Where a loop ends."""
+        return f"{loop.size}_here" if loop.var in self.ending else self.p.end(loop)
+
+    @property
+    def steps_here(self) -> str:
+        """Products of one sum, where the outer loops stand."""
+        return " * ".join(self.end(loop) for loop in self.inner) if self.ending else self.steps
 
     def of_block(self) -> Loop:
         return replace(self.block, var=f"({self.block.var} + r)")
@@ -101,13 +138,18 @@ class Packing:
         heads = []
         for loop in self.inner:
             first = loop is self.inner[0]
-            begin, stop = (start, end or self.p.end(loop)) if first else ("0", self.p.end(loop))
+            begin, stop = (start, end or self.end(loop)) if first else ("0", self.end(loop))
             step = f"{loop.var} += {last_step}" if last_step and loop is self.inner[-1] else f"++{loop.var}"
             heads.append(f"for (int64_t {loop.var} = {begin}; {loop.var} < {stop}; {step})")
         return heads
 
     def flat(self) -> str:
         """The position in the reduction, from the loops over it."""
+        if self.ending:
+            text = "0"
+            for loop in self.inner:
+                text = f"({text} * {self.end(loop)} + {loop.var})" if loop is not self.inner[0] else loop.var
+            return text
         vars_of = {loop.group: loop.var for loop in self.inner}
         return in_brackets(self.p.offset(self.p.position(self.found.products[0].node), vars_of))
 
@@ -132,6 +174,7 @@ class Packing:
         p.pragma(len(heads))
         with p.loops(heads):
             p.w(f"const int64_t {self.block.var} = evo::min(tile, {self.block.size} - TILE_ROWS);")
+            self.declare_ends(outer)
             for _, name in self.narrows.values():
                 p.w(f"float* {name}_tile = {name} + {self.left(outer)};")
             with p.loops([*self.reduction_heads(), "for (int64_t r = 0; r < TILE_ROWS; ++r)"]):
@@ -212,7 +255,7 @@ class Packing:
     def transpose_into_panels(self, where: str, start: str, end: str) -> None:
         """Panels from memory that runs along the sum: squares of vectors, instead of gathers."""
         p, fast = self.p, self.inner[-1]
-        stop = end if end and len(self.inner) == 1 else p.end(fast)
+        stop = end if end and len(self.inner) == 1 else self.end(fast)
         with p.loops([*self.reduction_heads(start, end, "evo::lanes"), *self.vector_heads()]):
             self.position()
             ctx = self.context([*self.outer, *self.inner, replace(self.lane, var="(at + i)")], True)
@@ -241,3 +284,14 @@ class Packing:
         ragged = end != self.lane.size
         whole = "false" if ragged else self.p.kernel.flag("whole", f"{self.lane.size} % {WIDTH} == 0")
         self.p.w(f"const int64_t at = col + u * evo::lanes, n = evo::part({end} - at, {whole});")
+
+
+def _signs(arg: Affine) -> set[tuple[int, str]]:
+    """The axes of an index with the signs of their factors."""
+    return {(1 if factor > 0 else -1, atom) for factor, atom in arg.terms if isinstance(atom, str)}
+
+
+def _without(arg: Affine, name: str) -> tuple[Affine, int]:
+    """An index without one of its axes, and how much it falls with each step of that."""
+    factor = next(-factor for factor, atom in arg.terms if atom == name)
+    return Affine(tuple(term for term in arg.terms if term[1] != name), arg.const), factor

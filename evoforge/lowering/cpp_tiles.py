@@ -44,8 +44,8 @@ class Tiles(Packing):
         packs_narrow, packs_wide = self.packed in ("both", "deep"), self.packed != "block"
         if packs_narrow:
             self.pack_narrow()
-        heads = p.row_heads([loop for loop in self.outer if loop not in self.joined])
-        heads.append(self.panel_head())
+        around = [loop for loop in self.outer if loop not in self.joined]
+        heads = [*p.row_heads(around), self.panel_head()]
         if p.chained:
             with p.loops(heads):
                 if packs_wide:
@@ -55,8 +55,9 @@ class Tiles(Packing):
             return
         if packs_wide:
             heads.append(BANDS)
-            p.pragma(len(heads))
+            p.pragma(len(heads), uneven=bool(self.ending))
             with p.loops(heads):
+                self.declare_ends(around)
                 if self.packed != "deep":
                     self.pack_wide()
                 self.band()
@@ -67,8 +68,9 @@ class Tiles(Packing):
                     self.tile(packs_narrow, packs_wide)
         else:
             heads.append(f"for (int64_t tile = 0; tile < {self.block.size}; tile += TILE_ROWS)")
-            p.pragma(len(heads))
+            p.pragma(len(heads), uneven=bool(self.ending))
             with p.loops(heads):
+                self.declare_ends(around)
                 self.tile(packs_narrow, packs_wide)
 
     def panel_head(self) -> str:
@@ -166,7 +168,7 @@ class Tiles(Packing):
         """The sum piece by piece: a panel holds DEPTH steps, and every tile's totals wait in memory."""
         p, nodes = self.p, [product.node for product in self.found.products]
         head, rest = self.inner[0], self.inner[1:]
-        inside = "".join(f" * {in_brackets(loop.size)}" for loop in rest)
+        inside = "".join(f" * {in_brackets(self.end(loop))}" for loop in rest)
         self.panels(f"DEPTH{''.join(f' * ({self.real(loop.group)})' for loop in rest)}", f"DEPTH{inside}")
         totals = {node.name: p.names.fresh(f"{p.names.of(node)}_totals") for node in nodes}
         rows = f"(({self.real(self.block.group)}) + TILE_ROWS)"
@@ -175,8 +177,8 @@ class Tiles(Packing):
             own = f"evo::omp_get_thread_num() * ({self.block.size} + TILE_ROWS) * {WIDTH}"
             p.w(f"float* {name} = {name}_all + {own};")
         tiles = "for (int64_t tile = first; tile < last; tile += TILE_ROWS)"
-        with p.loops([f"for (int64_t depth = 0; depth < {head.size}; depth += DEPTH)"]):
-            p.w(f"const int64_t end = evo::min(depth + DEPTH, {head.size}), before_it = depth{inside};")
+        with p.loops([f"for (int64_t depth = 0; depth < {self.end(head)}; depth += DEPTH)"]):
+            p.w(f"const int64_t end = evo::min(depth + DEPTH, {self.end(head)}), before_it = depth{inside};")
             self.fill_panels(f"({self.flat()} - before_it)", "depth", "end")
             with p.loops([tiles]):
                 for _, name in self.narrows.values():
@@ -267,11 +269,11 @@ class Tiles(Packing):
 
     def depth_heads(self, flat: bool) -> list[str]:
         if flat:
-            heads = [f"for (int64_t k = 0; k < {self.steps}; ++k)"]
-            var, size = "k", self.steps
+            heads = [f"for (int64_t k = 0; k < {self.steps_here}; ++k)"]
+            var, size = "k", self.steps_here
         else:
             heads = self.reduction_heads()
-            var, size = (self.inner[0].var, self.p.end(self.inner[0])) if self.inner else ("", "")
+            var, size = (self.inner[0].var, self.end(self.inner[0])) if self.inner else ("", "")
         if not self.cut:
             return heads
         inside = f"for (int64_t {var} = depth; {var} < evo::min(depth + DEPTH, {size}); ++{var})"
@@ -309,7 +311,7 @@ class Tiles(Packing):
                 else:
                     self.position()
                     ctx = self.context([*self.outer, *self.inner, self.lane], True)
-                    ctx.given = given
+                    ctx.given += given
                     for name, value in zip(vectors, self.values(self.wides, ctx), strict=True):
                         p.w(f"{name}[u] = evo::held({value.text});")
             with p.loops(self.row_heads()):
@@ -333,7 +335,8 @@ class Tiles(Packing):
         expr, *others = self.wides
         if others or not isinstance(expr, Load) or expr.other != 0:
             return ()
-        guards = tuple(guard for guard in expr.guards if self.lane.group[-1] not in axes_of(guard.arg))
+        lane, ended = self.lane.group[-1], self.ending.values()
+        guards = tuple(guard for guard in expr.guards if lane not in axes_of(guard.arg) and guard not in ended)
         if guards:
             ctx = self.context([*self.outer, *self.inner, self.lane], True)
             self.p.w(f"if (!({guards_text(guards, ctx)})) continue;")

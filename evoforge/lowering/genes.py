@@ -132,7 +132,8 @@ class Genes:
         plain = {"contract": "both", "chain": "chained"}
         genome = {key: value for gene, value in plain.items() for key in self.keys(gene)}
         kept = dict.fromkeys(self.summed_elsewhere, "root")
-        return self.tidy({"unroll": "many", "rewrite:phases": "on", "rewrite:winograd": "on", **genome, **kept})
+        rewritten = dict.fromkeys(("rewrite:phases", "rewrite:padded", "rewrite:winograd"), "on")
+        return self.tidy({"unroll": "many", **rewritten, **genome, **kept})
 
     def textbook(self) -> list[Genome]:
         """What a practitioner tries first: the default, the matrix unit where there is one, results past the caches,

@@ -4,6 +4,7 @@
               arXiv 1805.02867)
     welford   mean, then Σ (x − mean)²: one pass that carries both (Welford 1962)
     phases    strided transposed convolutions as ordinary ones, a phase each (see `phases`)
+    padded    what is read beyond the edges of a tensor, from a copy that has them (see `padded`)
     winograd  convolutions with three taps along an axis, in fewer products (see `winograd`)
 
 `unfold` is not a choice: it replaces reads of a map at other places than where the reader stands
@@ -19,6 +20,7 @@ from typing import Any
 
 from evoforge.lowering.index import axis, const, plain_axis
 from evoforge.lowering.ir import Const, Expr, Graph, Load, Op, Stage, Tensor, loads, rewrite
+from evoforge.lowering.padded import padded
 from evoforge.lowering.phases import phases
 from evoforge.lowering.stages import operations
 from evoforge.lowering.through import Through, at
@@ -26,14 +28,15 @@ from evoforge.lowering.winograd import winograd
 
 __all__ = ["REWRITES", "apply", "available", "unfold"]
 
-REWRITES = ("maxsum", "welford", "phases", "winograd")
+REWRITES = ("maxsum", "welford", "phases", "padded", "winograd")
 _MOST = 64
 """Operations of a map that are done again at other places: in a chain of shifted sums they double with every step."""
 
 
 def available(graph: Graph) -> list[str]:
-    """The rewrites that change this graph."""
-    return [name for name in REWRITES if apply(graph, [name]) != graph]
+    """The rewrites that change this graph, by themselves or behind another one."""
+    first = ([], ["phases"])
+    return [name for name in REWRITES if any(apply(graph, [*one, name]) != apply(graph, one) for one in first)]
 
 
 def apply(graph: Graph, names: list[str]) -> Graph:
@@ -44,6 +47,8 @@ def apply(graph: Graph, names: list[str]) -> Graph:
         graph = _pairs(graph, "sum", _sum_of_squares, "welford")
     if "phases" in names:
         graph = phases(graph)
+    if "padded" in names:
+        graph = padded(graph)
     if "winograd" in names:
         graph = winograd(graph)
     return graph
