@@ -82,10 +82,9 @@ class Packing:
         """Loops over the sum that end sooner for some of the outer loops, by variable: those beyond whose guard no
         operand is anything."""
         reads = [expr.arg if isinstance(expr, Cast) else expr for expr in (*self.narrows, *self.wides)]
+        nothing = all(isinstance(read, Load) and read.other == 0 for read in reads)
         found: dict[str, Guard] = {}
-        if self.packed in ("matrix", "whole") or self.p.chained or any(
-            not isinstance(read, Load) or read.other != 0 for read in reads
-        ):
+        if not nothing or self.p.chained or self.packed in ("matrix", "whole"):
             return found
         around = {a for loop in self.outer if loop not in self.joined for a in loop.group}
         first, *rest = (read.guards for read in reads if isinstance(read, Load))

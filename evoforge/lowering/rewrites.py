@@ -35,7 +35,7 @@ _MOST = 64
 
 def available(graph: Graph) -> list[str]:
     """The rewrites that change this graph, by themselves or behind another one."""
-    first = ([], ["phases"])
+    first: tuple[list[str], ...] = ([], ["phases"])
     return [name for name in REWRITES if any(apply(graph, [*one, name]) != apply(graph, one) for one in first)]
 
 
