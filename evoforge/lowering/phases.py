@@ -115,7 +115,8 @@ class _Strided:
             return [mod(out, self.stride, extents), floordiv(out, self.stride, extents)], []
         at = add(out, const(self.padding))
         first = mod(scale(floordiv(at, self._common, extents), self._inverse), self._step, extents)
-        quotient = floordiv(add(at, scale(first, -self.dilation)), self.stride, extents)
+        whole = at if self.dilation == 1 else add(at, scale(first, -self.dilation))  # the first tap is the remainder
+        quotient = floordiv(whole, self.stride, extents)
         guards = [] if self.reaches_all else [Guard(at, "divides", self._common)]
         return [first, add(quotient, const(-self._least))], guards
 

@@ -103,6 +103,13 @@ def test_their_sums_are_register_blocks_apart_from_who_reads_them(case: str) -> 
     assert "// Register blocks: " in space.render(space.default())
 
 
+@pytest.mark.parametrize(("stride", "padding"), [(2, 1), (3, 1), (3, 3), (4, 1), (5, 2)])
+def test_whoever_reads_the_sums_reads_vectors(stride: int, padding: int) -> None:
+    model = nn.Sequential(nn.ConvTranspose2d(4, 6, 4, stride, padding), nn.Mish()).eval()
+    space = space_of(capture_graph(model, [rand(2, 4, 9, 16)]), 8)
+    assert "one_by_one" not in space.render(space.default())
+
+
 def test_every_geometry_is_right(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     made: list[tuple[Compiled, nn.Module, list[torch.Tensor]]] = []
