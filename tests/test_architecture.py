@@ -21,9 +21,10 @@ ROOT = Path(evoforge.__file__).resolve().parent.parent
 MODULES = sorted((ROOT / "evoforge").rglob("*.py"))
 TEXTS = [
     path
-    for pattern in ("*.py", "*.h", "*.c", "*.md", "*.yaml", "*.toml", "*.j2", "Makefile", "run")
-    for path in ROOT.rglob(pattern)
-    if not {".venv", ".git", "build", "dist"} & set(path.relative_to(ROOT).parts) and path.is_file()
+    for top in sorted(set(ROOT.iterdir()) - {ROOT / name for name in (".venv", ".git", "build", "dist")})
+    for path in (top.rglob("*") if top.is_dir() else [top])
+    if path.suffix in (".py", ".h", ".c", ".md", ".yaml", ".toml", ".j2") or path.name in ("Makefile", "run")
+    if path.is_file()
 ]
 HEAVY = {
     "torch", "triton", "optuna", "sqlalchemy", "alembic", "matplotlib", "litellm", "tree_sitter", "scipy", "sklearn",

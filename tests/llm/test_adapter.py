@@ -78,8 +78,12 @@ def answering(parts: Iterator[bytes]) -> Iterator[str]:
         def serve() -> None:
             with contextlib.suppress(OSError):
                 caller, _ = listening.accept()
-                with caller:
-                    caller.recv(1 << 16)
+                with caller, caller.makefile("rb") as request:
+                    length = 0  # what is left unread when a connection is closed breaks it
+                    while (line := request.readline()).strip():
+                        if line.lower().startswith(b"content-length:"):
+                            length = int(line.partition(b":")[2])
+                    request.read(length)
                     for part in parts:
                         caller.sendall(part)
 
