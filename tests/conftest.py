@@ -21,11 +21,11 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Builds, headers and ceilings of the tests never mix with the user's.
 
     Every worker of pytest-xdist has its own cache, but the ceilings are those of the machine, and
-    what torch.compile has compiled is good for all.
+    evoforge's own programs, its header and what torch.compile has compiled are good for all.
     """
     cache, run = tmp_path_factory.mktemp("cache"), tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        for shared in ("ceilings", "inductor"):
+        for shared in ("ceilings", "headers", "inductor", "native", "probes"):
             (run.parent / shared).mkdir(exist_ok=True)
             (cache / shared).symlink_to(run.parent / shared)
     with pytest.MonkeyPatch.context() as patch:
