@@ -267,22 +267,29 @@ class Packing:
     def vector_heads(self) -> list[str]:
         return ["#pragma GCC unroll 8", "for (int64_t u = 0; u < TILE_VECTORS; ++u)"]
 
+    @property
+    def ragged(self) -> bool:
+        """Whether the last vector of a row starts earlier, so that it is a whole one: as blocks of rows do."""
+        sizes, lanes = self.p.domain.numel(self.lane.group).values, self.p.lanes
+        return self.p.end(self.lane) == self.lane.size and min(sizes) >= lanes and any(size % lanes for size in sizes)
+
     def position(self) -> None:
         """Where vector u of a panel stands, and how many of its lanes take part."""
         end = self.p.end(self.lane)
+        at, outer = "col + u * evo::lanes", list[str]()
         if self.joined:
             self.p.w(f"const int64_t vector = evo::min(panel + u, {self.vectors} - 1);")
-            found, rest = [f"at = vector % {self.across} * evo::lanes"], f"vector / {self.across}"
+            at, rest = f"vector % {self.across} * evo::lanes", f"vector / {self.across}"
             for loop in reversed(self.joined[1:]):
-                found.append(f"{loop.var} = {rest} % {loop.size}")
+                outer.append(f"{loop.var} = {rest} % {loop.size}")
                 rest = f"{rest} / {loop.size}"
-            found.append(f"{self.joined[0].var} = {rest}")
-            whole = self.p.kernel.flag("whole", f"{self.lane.size} % evo::lanes == 0")
-            self.p.w(f"const int64_t {', '.join(found)}, n = evo::part({end} - at, {whole});")
-            return
-        ragged = end != self.lane.size
-        whole = "false" if ragged else self.p.kernel.flag("whole", f"{self.lane.size} % {WIDTH} == 0")
-        self.p.w(f"const int64_t at = col + u * evo::lanes, n = evo::part({end} - at, {whole});")
+            outer.append(f"{self.joined[0].var} = {rest}")
+        if self.ragged:
+            at, whole = f"evo::min({at}, evo::max({end} - evo::lanes, int64_t(0)))", f"{end} >= evo::lanes"
+        else:
+            whole = "false" if end != self.lane.size else f"{end} % {'evo::lanes' if self.joined else WIDTH} == 0"
+        flag = whole if whole == "false" else self.p.kernel.flag("whole", whole)
+        self.p.w(f"const int64_t {', '.join([f'at = {at}', *outer])}, n = evo::part({end} - at, {flag});")
 
 
 def _signs(arg: Affine) -> set[tuple[int, str]]:

@@ -706,6 +706,23 @@ def test_contractions_use_every_vector_for_several_rows() -> None:
     assert "_totals" in blocked(space_of(capture_graph(model, inputs)), "deep")
 
 
+@pytest.mark.parametrize("march", ["native", "x86-64"])
+def test_the_last_vector_of_a_row_starts_earlier(march: str, tmp_path: Path) -> None:
+    """So that it is a whole one, where a row is longer than a vector: 8 lanes here, other processors have 4 or 16."""
+    model, kernels = Module(lambda a, b: torch.relu(a @ b)), []
+    inputs = [rand(3, 20, 24), rand(3, 24, 10)]
+    graph = capture_graph(model, inputs)
+    for how in ("block", "pack", "both"):
+        source = blocked(space_of(graph, 8), how, **{"stream:out0": "stream"})
+        assert "evo::max(cols - evo::lanes, int64_t(0))" in source
+        kernels.append(Compiled("ragged", how, source, ParameterSpace.parse(source).defaults(), graph))
+    library = build(kernels, tmp_path, march)
+    for k in kernels:
+        check(k, model, inputs, call(library, k, model, inputs))
+    even = capture_graph(model, [rand(3, 20, 24), rand(3, 24, 16)])
+    assert "evo::max(cols" not in blocked(space_of(even, 8), "both")
+
+
 def test_the_next_block_of_rows_is_fetched_where_memory_holds_it_as_it_is() -> None:
     def fetched(function: Any, how: str, depth: int = 64) -> bool:
         graph = capture_graph(Module(function).eval(), [rand(40, depth), rand(depth, 48)])
