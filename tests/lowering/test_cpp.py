@@ -631,6 +631,17 @@ def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
     return [at_random(case, genome, space, graph, rng) for genome in genomes]
 
 
+def rewritten(case: str, model: nn.Module, inputs: list[torch.Tensor], name: str) -> list[Compiled]:
+    """Some schedules, all of them with one rewrite, which the first kernel of a campaign has."""
+    graph = capture_graph(model.eval(), inputs)
+    space, rng = space_of(graph, 8), np.random.default_rng(len(case))
+    genomes: list[dict[str, Any]] = [space.default(), {"unroll": "many"}, {"vector": "scalar"}]
+    genomes += [{key: how} for key in space.genes() if key.startswith("contract") for how in space.genes()[key][1:]]
+    genomes += [space.sample(rng, Strategy()) for _ in range(2)]
+    assert genomes[0][f"rewrite:{name}"] == "on"
+    return [at_random(case, {**genome, f"rewrite:{name}": "on"}, space, graph, rng) for genome in genomes]
+
+
 def at_random(
     case: str, genome: dict[str, str], space: ScheduleSpace, graph: Graph, rng: np.random.Generator
 ) -> Compiled:

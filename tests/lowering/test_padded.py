@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as fn
 
-from evoforge.core import Strategy
 from evoforge.lowering import rewrites
 from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.ir import Graph, loads
-from tests.lowering.test_cpp import Compiled, Module, at_random, build, call, check, rand, space_of
+from tests.lowering.test_cpp import Module, build, call, check, rand, rewritten
 
 
 def windows(x: torch.Tensor) -> torch.Tensor:
@@ -87,18 +84,8 @@ def test_what_would_not_pay_stays(model: nn.Module, inputs: list[torch.Tensor]) 
     assert "padded" not in rewrites.available(graph_of(model, inputs))
 
 
-def from_copies(case: str, model: nn.Module, inputs: list[torch.Tensor]) -> list[Compiled]:
-    graph = capture_graph(model.eval(), inputs)
-    space, rng = space_of(graph, 8), np.random.default_rng(len(case))
-    genomes: list[dict[str, Any]] = [space.default(), {"unroll": "many"}, {"vector": "scalar"}]
-    genomes += [{key: how} for key in space.genes() if key.startswith("contract") for how in space.genes()[key][1:]]
-    genomes += [space.sample(rng, Strategy()) for _ in range(2)]
-    assert genomes[0]["rewrite:padded"] == "on", "the first kernel asks nothing"
-    return [at_random(case, {**genome, "rewrite:padded": "on"}, space, graph, rng) for genome in genomes]
-
-
 def test_copies_compute_what_the_module_computes(tmp_path: Path) -> None:
-    kernels = [(k, *CASES[case]) for case in CASES for k in from_copies(case, *CASES[case])]
+    kernels = [(k, *CASES[case]) for case in CASES for k in rewritten(case, *CASES[case], "padded")]
     library = build([k for k, _, _ in kernels], tmp_path, "native")
     for k, model, inputs in kernels:
         check(k, model, inputs, call(library, k, model, inputs))
@@ -108,7 +95,7 @@ def test_what_lies_in_the_tensor_does_not_reach_beyond_it(tmp_path: Path) -> Non
     """Neighbours in memory are not neighbours at an edge."""
     model, x = nn.MaxPool2d(3, stride=1, padding=1).eval(), rand(1, 2, 16, 9)
     x[0, 0, 15, 8], x[0, 1, 0, 0] = math.inf, math.nan
-    kernels = from_copies("infinite", model, [x])
+    kernels = rewritten("infinite", model, [x], "padded")
     library = build(kernels, tmp_path, "native")
     with torch.no_grad():
         expected = model(x)

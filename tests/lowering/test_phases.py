@@ -10,11 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from evoforge.core import Strategy
 from evoforge.lowering import rewrites
 from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.ir import Graph, Stage
-from tests.lowering.test_cpp import Compiled, Module, at_random, build, call, check, rand, space_of
+from tests.lowering.test_cpp import Compiled, Module, at_random, build, call, check, rand, rewritten, space_of
 
 CASES = {
     "even": (nn.ConvTranspose2d(8, 12, 4, stride=2, padding=1), [rand(2, 8, 9, 16)]),
@@ -78,19 +77,8 @@ def test_what_has_no_phases_stays(model: nn.Module, shape: tuple[int, ...]) -> N
     assert "phases" not in rewrites.available(rewrites.unfold(capture_graph(model.eval(), [torch.randn(shape)])))
 
 
-def in_phases(case: str, model: nn.Module, inputs: list[torch.Tensor]) -> list[Compiled]:
-    graph = capture_graph(model.eval(), inputs)
-    space, rng = space_of(graph, 8), np.random.default_rng(len(case))
-    contracts = [key for key in space.genes() if key.startswith("contract")]
-    genomes = [space.default(), {"unroll": "many"}, {"vector": "scalar"}]
-    genomes += [{key: how} for key in contracts for how in space.genes()[key][1:]]
-    genomes += [space.sample(rng, Strategy()) for _ in range(2)]
-    assert genomes[0]["rewrite:phases"] == "on", "the first kernel has no products with zeros"
-    return [at_random(case, {**genome, "rewrite:phases": "on"}, space, graph, rng) for genome in genomes]
-
-
 def test_phases_compute_what_the_module_computes(tmp_path: Path) -> None:
-    kernels = [(k, *CASES[case]) for case in CASES for k in in_phases(case, *CASES[case])]
+    kernels = [(k, *CASES[case]) for case in CASES for k in rewritten(case, *CASES[case], "phases")]
     library = build([k for k, _, _ in kernels], tmp_path, "native")
     for k, model, inputs in kernels:
         check(k, model, inputs, call(library, k, model, inputs))
@@ -134,7 +122,7 @@ def test_a_tap_that_is_none_multiplies_nothing(tmp_path: Path) -> None:
     model, x = nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, bias=False).eval(), rand(1, 3, 6, 9)
     x[0, 1, 2, 3] = math.inf
     x[0, 2, 5, 8] = math.nan
-    kernels = in_phases("infinite", model, [x])
+    kernels = rewritten("infinite", model, [x], "phases")
     library = build(kernels, tmp_path, "native")
     with torch.no_grad():
         expected = model(x)
