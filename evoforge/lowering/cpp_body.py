@@ -67,11 +67,11 @@ class Body(Layout):
     def pragma(self, nested: int, *, uneven: bool = False) -> None:
         """Of loops that threads share, by turns where these are uneven; inside a chain every thread is alone."""
         if not self.chained:
-            self.threads_share(nested, "static, 1" if uneven and self.schedule.omp == "static" else self.schedule.omp)
+            self.threads_share(nested, uneven=uneven)
 
-    def threads_share(self, nested: int, how: str = "") -> None:
+    def threads_share(self, nested: int, *, uneven: bool = False) -> None:
         collapsed = f" collapse({nested})" if nested > 1 else ""
-        how = how or self.schedule.omp
+        how = "static, 1" if uneven and self.schedule.omp == "static" else self.schedule.omp
         self.w(f"#pragma omp parallel for{collapsed} num_threads(call->threads) schedule({how})")
 
     def store_row(self, tensor: str, ctx: Context) -> None:

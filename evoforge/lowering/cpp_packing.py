@@ -89,8 +89,9 @@ class Packing:
         around = {a for loop in self.outer if loop not in self.joined for a in loop.group}
         first, *rest = (read.guards for read in reads if isinstance(read, Load))
         for guard in (one for one in first if one.kind == "ge0" and all(one in others for others in rest)):
-            falling = [loop for loop in self.inner if (-1, loop.group[0]) in _signs(guard.arg) and len(loop.group) == 1]
-            if len(falling) == 1 and axes_of(guard) <= around | set(falling[0].group):
+            factors = {atom: factor for factor, atom in guard.arg.terms}
+            falling = [loop for loop in self.inner if len(loop.group) == 1 and factors.get(loop.group[0], 0) < 0]
+            if len(falling) == 1 and set(factors) <= around | set(falling[0].group):  # linear, in these alone
                 found.setdefault(falling[0].var, guard)
         return found
 
@@ -145,9 +146,9 @@ class Packing:
     def flat(self) -> str:
         """The position in the reduction, from the loops over it."""
         if self.ending:
-            text = "0"
-            for loop in self.inner:
-                text = f"({text} * {self.end(loop)} + {loop.var})" if loop is not self.inner[0] else loop.var
+            text = self.inner[0].var
+            for loop in self.inner[1:]:
+                text = f"({text} * {self.end(loop)} + {loop.var})"
             return text
         vars_of = {loop.group: loop.var for loop in self.inner}
         return in_brackets(self.p.offset(self.p.position(self.found.products[0].node), vars_of))
@@ -285,16 +286,11 @@ class Packing:
                 rest = f"{rest} / {loop.size}"
             outer.append(f"{self.joined[0].var} = {rest}")
         if self.ragged:
-            at, whole = f"evo::min({at}, evo::max({end} - evo::lanes, int64_t(0)))", f"{end} >= evo::lanes"
+            at, enough = f"evo::min({at}, evo::max({end} - evo::lanes, int64_t(0)))", f"{end} >= evo::lanes"
         else:
-            whole = "false" if end != self.lane.size else f"{end} % {'evo::lanes' if self.joined else WIDTH} == 0"
-        flag = whole if whole == "false" else self.p.kernel.flag("whole", whole)
-        self.p.w(f"const int64_t {', '.join([f'at = {at}', *outer])}, n = evo::part({end} - at, {flag});")
-
-
-def _signs(arg: Affine) -> set[tuple[int, str]]:
-    """The axes of an index with the signs of their factors."""
-    return {(1 if factor > 0 else -1, atom) for factor, atom in arg.terms if isinstance(atom, str)}
+            enough = f"{end} % {'evo::lanes' if self.joined else WIDTH} == 0"
+        whole = self.p.kernel.flag("whole", enough) if end == self.lane.size else "false"
+        self.p.w(f"const int64_t {', '.join([f'at = {at}', *outer])}, n = evo::part({end} - at, {whole});")
 
 
 def _without(arg: Affine, name: str) -> tuple[Affine, int]:

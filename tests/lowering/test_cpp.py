@@ -593,6 +593,13 @@ def check(k: Compiled, model: nn.Module, inputs: list[torch.Tensor], outputs: li
         assert ((got.double() - want).abs() <= room).all(), f"{what}: off by {(got.double() - want).abs().max():.3g}"
 
 
+def check_all(kernels: list[tuple[Compiled, nn.Module, list[torch.Tensor]]], folder: Path) -> None:
+    """Builds kernels for this processor and checks each with its module and inputs."""
+    library = build([k for k, _, _ in kernels], folder, "native")
+    for k, model, inputs in kernels:
+        check(k, model, inputs, call(library, k, model, inputs))
+
+
 def space_of(graph: Graph, lanes: int = 16) -> ScheduleSpace:
     return ScheduleSpace([graph], l1_bytes=48 << 10, l2_bytes=1 << 20, vector_bytes=4 * lanes, threads=2)
 

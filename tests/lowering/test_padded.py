@@ -13,7 +13,7 @@ from torch.nn import functional as fn
 from evoforge.lowering import rewrites
 from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.ir import Graph, loads
-from tests.lowering.test_cpp import Module, build, call, check, rand, rewritten
+from tests.lowering.test_cpp import Module, build, call, check_all, rand, rewritten
 
 
 def windows(x: torch.Tensor) -> torch.Tensor:
@@ -85,10 +85,7 @@ def test_what_would_not_pay_stays(model: nn.Module, inputs: list[torch.Tensor]) 
 
 
 def test_copies_compute_what_the_module_computes(tmp_path: Path) -> None:
-    kernels = [(k, *CASES[case]) for case in CASES for k in rewritten(case, *CASES[case], "padded")]
-    library = build([k for k, _, _ in kernels], tmp_path, "native")
-    for k, model, inputs in kernels:
-        check(k, model, inputs, call(library, k, model, inputs))
+    check_all([(k, *CASES[case]) for case in CASES for k in rewritten(case, *CASES[case], "padded")], tmp_path)
 
 
 def test_what_lies_in_the_tensor_does_not_reach_beyond_it(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 from evoforge.lowering import rewrites
 from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.ir import Graph, Stage
-from tests.lowering.test_cpp import Compiled, Module, at_random, build, call, check, rand, rewritten, space_of
+from tests.lowering.test_cpp import Compiled, Module, at_random, build, call, check_all, rand, rewritten, space_of
 
 CASES = {
     "even": (nn.ConvTranspose2d(8, 12, 4, stride=2, padding=1), [rand(2, 8, 9, 16)]),
@@ -78,10 +78,7 @@ def test_what_has_no_phases_stays(model: nn.Module, shape: tuple[int, ...]) -> N
 
 
 def test_phases_compute_what_the_module_computes(tmp_path: Path) -> None:
-    kernels = [(k, *CASES[case]) for case in CASES for k in rewritten(case, *CASES[case], "phases")]
-    library = build([k for k, _, _ in kernels], tmp_path, "native")
-    for k, model, inputs in kernels:
-        check(k, model, inputs, call(library, k, model, inputs))
+    check_all([(k, *CASES[case]) for case in CASES for k in rewritten(case, *CASES[case], "phases")], tmp_path)
 
 
 @pytest.mark.parametrize("case", ["even", "odd", "volumes", "then_channels"])
@@ -112,9 +109,7 @@ def test_every_geometry_is_right(tmp_path: Path) -> None:
         space = space_of(graph, 8)
         genome = {**(space.default() if len(made) % 2 else {}), "rewrite:phases": "on"}
         made.append((at_random(str(model), genome, space, graph, rng), model, inputs))
-    library = build([k for k, _, _ in made], tmp_path, "native")
-    for k, model, inputs in made:
-        check(k, model, inputs, call(library, k, model, inputs))
+    check_all(made, tmp_path)
 
 
 def test_a_tap_that_is_none_multiplies_nothing(tmp_path: Path) -> None:
