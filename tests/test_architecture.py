@@ -21,7 +21,8 @@ ROOT = Path(evoforge.__file__).resolve().parent.parent
 MODULES = sorted((ROOT / "evoforge").rglob("*.py"))
 TEXTS = [
     path
-    for top in sorted(set(ROOT.iterdir()) - {ROOT / name for name in (".venv", ".git", "build", "dist")})
+    for top in sorted(ROOT.iterdir())
+    if top.name not in (".venv", ".git", "build", "dist") and not top.name.endswith("_cache")  # linters write there
     for path in (top.rglob("*") if top.is_dir() else [top])
     if path.suffix in (".py", ".h", ".c", ".md", ".yaml", ".toml", ".j2") or path.name in ("Makefile", "run")
     if path.is_file()

@@ -136,19 +136,22 @@ struct products {
         if (two_rows && two_vectors) _tile_zero(3);
     }
     EVO_MEMBER void add(const bf16* left, const bf16* right) {
+        int there = -1;
 #pragma GCC unroll 3
         for (int i = 0; i < Left; ++i) {
             _tile_loadd(4, left + i * left_part, 64);
             if (two_rows) _tile_loadd(5, left + i * left_part + 16 * deep, 64);
 #pragma GCC unroll 3
-            for (int j = 0; j < Right; ++j) {
+            for (int step = 0; step < Right; ++step) {
+                const int j = i % 2 ? step : Right - 1 - step;  // to and fro: the part that is there is used first
                 if (i + j >= most) continue;
-                _tile_loadd(6, right + j * right_part, 64);
+                if (j != there) _tile_loadd(6, right + j * right_part, 64);
                 _tile_dpbf16ps(0, 4, 6);
                 if (two_vectors) {
-                    _tile_loadd(7, right + j * right_part + lanes * deep, 64);
+                    if (j != there) _tile_loadd(7, right + j * right_part + lanes * deep, 64);
                     _tile_dpbf16ps(1, 4, 7);
                 }
+                there = j;
                 if (two_rows) _tile_dpbf16ps(2, 5, 6);
                 if (two_rows && two_vectors) _tile_dpbf16ps(3, 5, 7);
             }
