@@ -6,7 +6,8 @@
 // matter are left out; sums are floats. Denormal parts count as 0.
 //
 // The left operand lies packed as [step / deep][part][row][step % deep], the right one as
-// [step / deep][part][vector][pair of steps][lane][step % 2]; both end with whole groups of `deep` steps.
+// [step / deep][part][vector][pair of steps][lane][step % 2] for every two vectors; both end with whole groups of
+// `deep` steps.
 #pragma once
 #include "evoforge_memory.h"
 #include "evoforge_vec.h"
@@ -43,9 +44,11 @@ EVO_INLINE ivec split(vec& v) {
 }
 }  // namespace detail
 
-// Zeros where the last group of steps is not whole: `each` elements for every step.
-EVO_INLINE void end_with_zeros(bf16* packed, int64_t each, int64_t steps) {
-    if (steps % deep) __builtin_memset(packed + steps / deep * deep * each, 0, deep * each * sizeof(bf16));
+// Zeros where the last group of steps of each of `blocks` is not whole: `each` elements for every step.
+EVO_INLINE void end_with_zeros(bf16* packed, int64_t blocks, int64_t each, int64_t steps) {
+    const int64_t whole = steps / deep * deep, block = (whole + deep) * each;
+    for (int64_t b = 0; steps != whole && b < blocks; ++b)
+        __builtin_memset(packed + b * block + whole * each, 0, deep * each * sizeof(bf16));
 }
 
 namespace detail {
@@ -84,9 +87,9 @@ EVO_INLINE void put_step(bf16* block, int parts, int64_t rows, int64_t r, int64_
         at->bits = (uint16_t)(part + 1 < parts ? detail::split(v) : detail::brain(v))[0];
 }
 
-// Step k of vector u of a panel of `vectors`, beside its neighbour, in any order.
-EVO_INLINE void put_right(bf16* panel, int parts, int64_t vectors, int64_t u, int64_t k, vec v) {
-    bf16* at = panel + (k / deep * parts * vectors + u) * (deep * lanes) + k % deep / 2 * (2 * lanes);
+// Step k of vector u of `vectors`, beside its neighbour, in any order.
+EVO_INLINE void put_right(bf16* packed, int parts, int64_t vectors, int64_t u, int64_t k, vec v) {
+    bf16* at = packed + (k / deep * parts * vectors + u) * (deep * lanes) + k % deep / 2 * (2 * lanes);
     for (int part = 0; part < parts; ++part, at += vectors * (deep * lanes)) {
         const ivec bits = part + 1 < parts ? detail::split(v) : detail::brain(v);
         const ivec pair = (ivec)load((const float*)at, all);
@@ -96,11 +99,11 @@ EVO_INLINE void put_right(bf16* panel, int parts, int64_t vectors, int64_t u, in
 // Steps k, k + 1, …, from vectors along them: `vector_of(i, count)` is that of lane i, for i < n.
 template <class Function>
 EVO_INLINE void put_right(
-    bf16* panel, int parts, int64_t vectors, int64_t u, int64_t k, int64_t count, int64_t n, Function vector_of
+    bf16* packed, int parts, int64_t vectors, int64_t u, int64_t k, int64_t count, int64_t n, Function vector_of
 ) {
     alignas(64) float square[lanes * lanes];
     transpose(square, lanes, count, n, vector_of);
-    for (int64_t i = 0; i < count; ++i) put_right(panel, parts, vectors, u, k + i, load(square + i * lanes, all));
+    for (int64_t i = 0; i < count; ++i) put_right(packed, parts, vectors, u, k + i, load(square + i * lanes, all));
 }
 
 // The tiles' shapes, for as long as it lives: every thread that multiplies needs one.
@@ -127,41 +130,39 @@ struct products {
     static constexpr int most = Left > Right ? Left : Right;  // parts i and j count where i + j < most
     static constexpr int64_t left_part = Rows * deep, right_part = Vectors * lanes * deep;
 #ifdef EVO_AMX
-    static constexpr bool two_rows = tall(Rows) == 32, two_vectors = broad(Vectors) == 2;
+    static constexpr int height = tall(Rows) / 16, width = broad(Vectors);
     products() {
         __asm__ volatile("" ::: "memory");  // the intrinsics do not say that they read memory
         _tile_zero(0);
-        if (two_vectors) _tile_zero(1);
-        if (two_rows) _tile_zero(2);
-        if (two_rows && two_vectors) _tile_zero(3);
+        if (width == 2) _tile_zero(1);
+        if (height == 2) _tile_zero(2);
+        if (height == 2 && width == 2) _tile_zero(3);
     }
+    // One tile of each operand at a time: hyperthreads share what tiles are renamed to, so that with eight of them in
+    // use, and the neighbour's, a product waits for the one before; with six it hardly does.
     EVO_MEMBER void add(const bf16* left, const bf16* right) {
         int there = -1;
-#pragma GCC unroll 3
-        for (int i = 0; i < Left; ++i) {
-            _tile_loadd(4, left + i * left_part, 64);
-            if (two_rows) _tile_loadd(5, left + i * left_part + 16 * deep, 64);
-#pragma GCC unroll 3
-            for (int step = 0; step < Right; ++step) {
-                const int j = i % 2 ? step : Right - 1 - step;  // to and fro: the part that is there is used first
-                if (i + j >= most) continue;
-                if (j != there) _tile_loadd(6, right + j * right_part, 64);
-                _tile_dpbf16ps(0, 4, 6);
-                if (two_vectors) {
-                    if (j != there) _tile_loadd(7, right + j * right_part + lanes * deep, 64);
-                    _tile_dpbf16ps(1, 4, 7);
-                }
-                there = j;
-                if (two_rows) _tile_dpbf16ps(2, 5, 6);
-                if (two_rows && two_vectors) _tile_dpbf16ps(3, 5, 7);
+#pragma GCC unroll 6
+        for (int own = 0; own < Left * height; ++own) {
+            const int i = own / height, row = own % height, count = (Right < most - i ? Right : most - i) * width;
+            _tile_loadd(4, left + i * left_part + row * 16 * deep, 64);
+#pragma GCC unroll 6
+            for (int step = 0; step < count; ++step) {  // to and fro: the tile that is there is used first
+                const int other = (height == 2 ? row : 1 - i % 2) ? count - 1 - step : step, u = other % width;
+                if (other != there) _tile_loadd(5, right + other / width * right_part + u * lanes * deep, 64);
+                there = other;
+                if (row == 0 && u == 0) _tile_dpbf16ps(0, 4, 5);
+                if (row == 0 && u == 1) _tile_dpbf16ps(1, 4, 5);
+                if (row == 1 && u == 0) _tile_dpbf16ps(2, 4, 5);
+                if (row == 1 && u == 1) _tile_dpbf16ps(3, 4, 5);
             }
         }
     }
-    EVO_MEMBER void put(float* out, int64_t width) const {
-        _tile_stored(0, out, width * 4);
-        if (two_vectors) _tile_stored(1, out + lanes, width * 4);
-        if (two_rows) _tile_stored(2, out + 16 * width, width * 4);
-        if (two_rows && two_vectors) _tile_stored(3, out + 16 * width + lanes, width * 4);
+    EVO_MEMBER void put(float* out, int64_t stride) const {
+        _tile_stored(0, out, stride * 4);
+        if (width == 2) _tile_stored(1, out + lanes, stride * 4);
+        if (height == 2) _tile_stored(2, out + 16 * stride, stride * 4);
+        if (height == 2 && width == 2) _tile_stored(3, out + 16 * stride + lanes, stride * 4);
         __asm__ volatile("" ::: "memory");
     }
 #else
@@ -180,9 +181,9 @@ struct products {
                         }
                     }
     }
-    EVO_MEMBER void put(float* out, int64_t width) const {
+    EVO_MEMBER void put(float* out, int64_t stride) const {
         for (int64_t r = 0; r < tall(Rows); ++r)
-            for (int64_t u = 0; u < broad(Vectors); ++u) store(out + r * width + u * lanes, sums[r][u], all);
+            for (int64_t u = 0; u < broad(Vectors); ++u) store(out + r * stride + u * lanes, sums[r][u], all);
     }
 #endif
 };
@@ -191,6 +192,6 @@ struct products {
 template <class Products>
 EVO_INLINE void multiply(Products& sums, const bf16* left, const bf16* right) { sums.add(left, right); }
 template <class Products>
-EVO_INLINE void put_sums(const Products& sums, float* out, int64_t width) { sums.put(out, width); }
+EVO_INLINE void put_sums(const Products& sums, float* out, int64_t stride) { sums.put(out, stride); }
 
 }  // namespace evo

@@ -62,6 +62,7 @@ class _Matrix(Tiles):
         across = -(-self.lane.extent // lanes) * prod(loop.extent for loop in self.joined)
         rows = tuple(c for c in (16, 32, 64) if c <= self.block.extent)
         vectors = tuple(c for c in (2, 4, 8, 16) if c // 2 < across) if across > 1 else (1,)
+        self.beside = min(2, *vectors)  # vectors that lie, and are multiplied, together
         column = 2 * lanes * self.length * sum(self.parts[expr] for expr in self.wides)
         fitting = [c for c in vectors if c <= 8 and c * column <= _PANEL_BYTES]
         best = max(fitting, default=vectors[0])
@@ -124,7 +125,7 @@ class _Matrix(Tiles):
             ):
                 p.w(f"return {self._value(expr, node, [self.of_block(), step], row, self.of_block().var)};")
         else:
-            p.w(f"evo::end_with_zeros({name}, {parts} * TILE_ROWS, {self.steps});")
+            p.w(f"evo::end_with_zeros({name}, 1, {parts} * TILE_ROWS, {self.steps});")
             with p.loops([*self.reduction_heads(), "for (int64_t r = 0; r < TILE_ROWS; ++r)"]):
                 value = self._value(expr, node, [self.of_block(), *self.inner])
                 p.w(f"evo::put_step({name}, {parts}, TILE_ROWS, r, {self.flat()}, float({value}));")
@@ -171,14 +172,21 @@ class _Matrix(Tiles):
             self.wides[expr] = (node, name)
             own = f"evo::omp_get_thread_num() * {self._padded(self.steps)} * {self.parts[expr]} * {WIDTH}"
             p.w(f"evo::bf16* {name} = {name}s + {own};")
-            p.w(f"evo::end_with_zeros({name}, {self.parts[expr]} * {WIDTH}, {self.steps});")
+            each = f"{self.parts[expr]} * {self.beside} * evo::lanes"
+            p.w(f"evo::end_with_zeros({name}, TILE_VECTORS / {self.beside}, {each}, {self.steps});")
         self.fill_panels(self.flat())
 
     def put_vector(self, expr: Expr, name: str, where: str, text: str) -> None:
-        self.p.w(f"evo::put_right({name}, {self.parts[expr]}, TILE_VECTORS, u, {where}, {text});")
+        self.p.w(f"evo::put_right({self._of_vector(expr, name)}, {where}, {text});")
 
     def square(self, expr: Expr, name: str, where: str, count: str) -> str:
-        return f"evo::put_right({name}, {self.parts[expr]}, TILE_VECTORS, u, {where}, {count}, n"
+        return f"evo::put_right({self._of_vector(expr, name)}, {where}, {count}, n"
+
+    def _of_vector(self, expr: Expr, name: str) -> str:
+        """Where vectors lie that are multiplied together, and which one of them vector u is."""
+        beside = self.beside
+        start = f"{name} + u / {beside} * {beside} * {self._vector(expr)}"
+        return f"{start}, {self.parts[expr]}, {beside}, u % {beside}"
 
     # products
 
@@ -189,14 +197,15 @@ class _Matrix(Tiles):
             p.w(f"const evo::bf16* {name}_tile = {name} + {self._left(expr)};")
         with p.loops([
             "for (int64_t r = 0; r < TILE_ROWS; r += 32)",
-            "for (int64_t u = 0; u < TILE_VECTORS; u += 2)",
+            f"for (int64_t u = 0; u < TILE_VECTORS; u += {self.beside})",
         ]):  # fmt: skip
             for product in self.found.products:
                 left, right = self.parts[product.narrow], self.parts[product.wide]
                 block = p.names.of(product.node) + "_block"
-                p.w(f"evo::products<TILE_ROWS, TILE_VECTORS, {left}, {right}> {block};")
+                p.w(f"evo::products<TILE_ROWS, {self.beside}, {left}, {right}> {block};")
                 rows = f"{self.narrows[product.narrow][1]}_tile + (k * {left} * TILE_ROWS + r * evo::deep)"
-                columns = f"{self.wides[product.wide][1]} + (k * {right} * {WIDTH} + u * evo::deep * evo::lanes)"
+                column = f"k * {right} * {self.beside} * evo::lanes + u * {self._vector(product.wide)}"
+                columns = f"{self.wides[product.wide][1]} + ({column})"
                 with p.loops([f"for (int64_t k = 0; k < {self.steps}; k += evo::deep)"]):
                     p.w(f"evo::multiply({block}, {rows}, {columns});")
                 where = f"{self.totals[product.node.name]} + (r * {WIDTH} + u * evo::lanes)"
@@ -217,6 +226,10 @@ class _Matrix(Tiles):
             p.w(f"float* {name} = {name}_all + evo::omp_get_thread_num() * TILE_ROWS * {WIDTH};")
 
     # sizes
+
+    def _vector(self, expr: Expr) -> str:
+        """Elements of a packed vector of a wide operand, over the whole sum."""
+        return f"{self._padded(self.steps)} * {self.parts[expr]} * evo::lanes"
 
     def _padded(self, steps: str) -> str:
         return f"(({steps} + evo::deep - 1) / evo::deep * evo::deep)"

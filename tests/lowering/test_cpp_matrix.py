@@ -126,7 +126,7 @@ def test_two_parts_err_by_less_than_tf32(tmp_path: Path) -> None:
     [("matmul", 3, "3, 3"), ("matmul", 2, "2, 2"), ("bf16", 3, "1, 1"), ("f16", 3, "2, 2"), ("int8", 3, "3, 1")],
 )
 def test_short_numbers_need_fewer_parts(case: str, parts: int, products: str) -> None:
-    assert f"evo::products<TILE_ROWS, TILE_VECTORS, {products}>" in kernels_of(case, parts)[0].source
+    assert f"evo::products<TILE_ROWS, 2, {products}>" in kernels_of(case, parts)[0].source
 
 
 def test_infinities_and_nan_reach_the_sums(tmp_path: Path) -> None:
