@@ -27,7 +27,7 @@ __all__ = ["print_matrix"]
 _PARTS = {"bf16": 1, "i8": 1, "u8": 1, "bool": 1, "f16": 2}
 """Brain floats that hold every number of a type."""
 _PANEL_BYTES = 1 << 20
-_BLOCK = 512  # vectors of sums in a block
+_TALL = 32  # rows at most that are multiplied at a time
 
 
 def print_matrix(printer: SweepPrinter) -> bool:
@@ -67,7 +67,7 @@ class _Matrix(Tiles):
         fitting = [c for c in vectors if c <= 8 and c * column <= _PANEL_BYTES]
         best = max(fitting, default=vectors[0])
         tile = [Parameter("TILE_ROWS", rows[min(1, len(rows) - 1)], rows), Parameter("TILE_VECTORS", best, vectors)]
-        kernel.tied(tile, [f"TILE_ROWS * TILE_VECTORS <= {_BLOCK}"])
+        kernel.tied(tile)
         self.bands(-(-across // best))
 
     def _parts(self, expr: Expr) -> int:
@@ -195,35 +195,35 @@ class _Matrix(Tiles):
         p.w(f"const int64_t {self.block.var} = evo::min(tile, {self.last} - TILE_ROWS);")
         for expr, (_, name) in self.narrows.items():
             p.w(f"const evo::bf16* {name}_tile = {name} + {self._left(expr)};")
+        width = f"{self.beside} * evo::lanes"
         with p.loops([
-            "for (int64_t r = 0; r < TILE_ROWS; r += 32)",
-            f"for (int64_t u = 0; u < TILE_VECTORS; u += {self.beside})",
+            f"for (int64_t top = 0; top < TILE_ROWS; top += {_TALL})",
+            f"for (int64_t side = 0; side < TILE_VECTORS; side += {self.beside})",
         ]):  # fmt: skip
             for product in self.found.products:
                 left, right = self.parts[product.narrow], self.parts[product.wide]
                 block = p.names.of(product.node) + "_block"
                 p.w(f"evo::products<TILE_ROWS, {self.beside}, {left}, {right}> {block};")
-                rows = f"{self.narrows[product.narrow][1]}_tile + (k * {left} * TILE_ROWS + r * evo::deep)"
-                column = f"k * {right} * {self.beside} * evo::lanes + u * {self._vector(product.wide)}"
+                rows = f"{self.narrows[product.narrow][1]}_tile + (k * {left} * TILE_ROWS + top * evo::deep)"
+                column = f"k * {right} * {width} + side * {self._vector(product.wide)}"
                 columns = f"{self.wides[product.wide][1]} + ({column})"
                 with p.loops([f"for (int64_t k = 0; k < {self.steps}; k += evo::deep)"]):
                     p.w(f"evo::multiply({block}, {rows}, {columns});")
-                where = f"{self.totals[product.node.name]} + (r * {WIDTH} + u * evo::lanes)"
-                p.w(f"evo::put_sums({block}, {where}, {WIDTH});")
-        self.epilogue({
-            node: f"evo::load({name} + (r * {WIDTH} + u * evo::lanes), evo::all)" for node, name in self.totals.items()
-        })  # fmt: skip
+                p.w(f"evo::put_sums({block}, {self.totals[product.node.name]}, {width});")
+            rows = f"for (int64_t r = top; r < top + evo::min(int64_t(TILE_ROWS), int64_t({_TALL})); ++r)"
+            vectors = f"for (int64_t u = side; u < side + {self.beside}; ++u)"
+            place = f"(r - top) * {width} + (u - side) * evo::lanes"
+            sums = {node: f"evo::load({name} + ({place}), evo::all)" for node, name in self.totals.items()}
+            self.epilogue(sums, [rows, vectors])
 
     def _declare_sums(self) -> None:
-        p = self.p
+        p, each = self.p, f"{_TALL} * {self.beside} * evo::lanes"
         self.totals = {
             product.node.name: p.names.fresh(f"{p.names.of(product.node)}_sums") for product in self.found.products
         }
         for name in self.totals.values():
-            p.kernel.piece(
-                f"{name}_all", "float", f"call->threads * TILE_ROWS * {WIDTH}", "sums of a block, per thread"
-            )
-            p.w(f"float* {name} = {name}_all + evo::omp_get_thread_num() * TILE_ROWS * {WIDTH};")
+            p.kernel.piece(f"{name}_all", "float", f"call->threads * {each}", "sums of a block, per thread")
+            p.w(f"float* {name} = {name}_all + evo::omp_get_thread_num() * {each};")
 
     # sizes
 

@@ -342,11 +342,12 @@ class Tiles(Packing):
             self.p.w(f"if (!({guards_text(guards, ctx)})) continue;")
         return guards
 
-    def epilogue(self, values: dict[str, str]) -> None:
-        """What is done with the sums, whose texts `values` are, row by row of a tile."""
+    def epilogue(self, values: dict[str, str], heads: Sequence[str] = ()) -> None:
+        """What is done with the sums, whose texts `values` are, row by row of a tile or of what `heads` go through."""
         p = self.p
         outside = dict(p.known)
-        with p.loops([head for head in (*self.row_heads(), *self.vector_heads()) if not head.startswith("#")]):
+        heads = heads or [*self.row_heads(), *self.vector_heads()]
+        with p.loops([head for head in heads if not head.startswith("#")]):
             self.position()
             for product in self.found.products:
                 p.known_results(product.node, [values[product.node.name]], "f32", True)
