@@ -8,7 +8,7 @@ compilers spill them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING
