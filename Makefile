@@ -50,7 +50,7 @@ demo: $(RUNTIME)
 	@echo "your module:  $(EVOFORGE) run YOUR_TASK.py"
 
 test: $(DEV)
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 lint: $(DEV)
 	$(BIN)/ruff check .
