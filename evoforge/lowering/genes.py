@@ -127,10 +127,13 @@ class Genes:
     def default(self) -> Genome:
         """The first kernel of a campaign: vectors, several at a time, everything fused.
 
-        A map that a sum of a chained region reads is kept: there it would be computed once per use.
+        A map that a sum of a chained region reads is kept: there it would be computed once per use. Threads take
+        what there is to multiply as they come.
         """
         plain = {"contract": "both", "chain": "chained"}
         genome = {key: value for gene, value in plain.items() for key in self.keys(gene)}
+        if self.keys("contract"):
+            genome["omp"] = "dynamic"  # the processor that others slow gets less to do
         kept = dict.fromkeys(self.summed_elsewhere, "root")
         rewritten = dict.fromkeys(("rewrite:phases", "rewrite:padded", "rewrite:winograd"), "on")
         return self.tidy({"unroll": "many", **rewritten, **genome, **kept})
