@@ -32,6 +32,7 @@ _LIKELY = {
 """How often a sample takes each value of a gene, before the strategy's weights."""
 _VANISHING = ("exp", "exp2")  # whose results soon leave the normal numbers
 _STEPS = ("floor", "ceil", "round", "trunc", "floordiv", "mod", "fmod")
+_LARGE = 1 << 18  # products; what takes ten microseconds bears being handed out
 _SMALL = 16  # an output so many times smaller than the largest tensor is not worth a decision
 
 
@@ -54,6 +55,7 @@ class Genes:
 
     def __init__(self, domain: Domain, rewrites: Sequence[str], threads: int, matrix: bool = False) -> None:
         self._domain, self._matrix = domain, matrix
+        self._large = False  # whether a matrix product is worth sharing among threads
         self.values = self._find(rewrites, threads)
         """Gene → values, the plain one first; the same for every genome of a task."""
 
@@ -75,10 +77,12 @@ class Genes:
             found["tiny"] = CHOICES["tiny"]
         plan = make_plan(domain, Schedule(), threads)
         for nest in plan.nests:
-            if find_contraction(domain, nest) is not None:
-                found[f"contract:{nest.passes[0].reduces[0].name}"] = CHOICES["contract"][
-                    : None if self._matrix else -1
-                ]
+            contraction = find_contraction(domain, nest)
+            if contraction is not None:
+                choices = CHOICES["contract"][: None if self._matrix else -1]
+                found[f"contract:{nest.passes[0].reduces[0].name}"] = choices
+                one = {*contraction.block, contraction.lane, *contraction.products[0].node.reduction}
+                self._large |= min(domain.numel(sorted(one)).values) >= _LARGE
         found |= self._streams()
         self._regions = regions(domain, plan.kept)
         for number, group in enumerate(self._regions):
@@ -128,11 +132,11 @@ class Genes:
         """The first kernel of a campaign: vectors, several at a time, everything fused.
 
         A map that a sum of a chained region reads is kept: there it would be computed once per use. Threads take
-        what there is to multiply as they come.
+        the parts of a large product as they come.
         """
         plain = {"contract": "both", "chain": "chained"}
         genome = {key: value for gene, value in plain.items() for key in self.keys(gene)}
-        if self.keys("contract"):
+        if self._large:
             genome["omp"] = "dynamic"  # the processor that others slow gets less to do
         kept = dict.fromkeys(self.summed_elsewhere, "root")
         rewritten = dict.fromkeys(("rewrite:phases", "rewrite:padded", "rewrite:winograd"), "on")

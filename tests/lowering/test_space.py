@@ -39,6 +39,11 @@ class Attention(nn.Module):
         return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
 
 
+class Products(nn.Module):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a @ b
+
+
 class Unrolled(nn.Module):
     """A recurrence of 40 steps, each of which reads the one before it twice."""
 
@@ -318,6 +323,14 @@ def test_textbook_schedules_begin_with_the_default_and_differ(add_norm: Schedule
     assert found[0] == add_norm.default()
     assert len({add_norm.render(genome) for genome in found}) == len(found) >= 3
     assert any("evo::stream(" in add_norm.render(genome) for genome in found[1:])
+
+
+def test_threads_take_products_as_they_come_and_rows_in_equal_shares(add_norm: ScheduleSpace) -> None:
+    product = space_of(nn.Linear(256, 256), [(128, 256)])
+    assert "schedule(dynamic" in product.render(product.default())
+    small = space_of(Products(), [(512, 16, 16)] * 2)
+    for space in (small, add_norm):
+        assert "schedule(dynamic" not in space.render(space.default())
 
 
 @pytest.mark.parametrize(
