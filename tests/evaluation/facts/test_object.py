@@ -79,6 +79,9 @@ def test_tiles_of_the_matrix_unit_are_vectors_and_accumulators(tmp_path: Path) -
     assert found["accumulators"] == 4
     assert found["bytes"]["contiguous"] >= 10 * 4 * 64, "four tiles are loaded in the loop"
     assert found["bytes"]["gather"] == 0
+    functions = (disassemble(made) or {}).values()
+    operands = {name for function in functions for one in function.instructions for name in one.operands}
+    assert len([name for name in operands if name.startswith("tmm")]) == 6, "hyperthreads share the rest"
 
 
 def test_a_called_function_is_as_deep_as_its_call(object_of: Objects, kernel: Kernels) -> None:
