@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from evoforge.core import PROTOCOL_VERSION, Signature, TensorSpec, Tolerance
-from evoforge.errors import TaskError
+from evoforge.errors import EvoforgeError, TaskError, WorkerError
 from evoforge.evaluation.check import check_outputs
 from evoforge.evaluation.shared import SharedTensors
-from evoforge.evaluation.worker import Reference, ReferenceWorker
+from evoforge.evaluation.worker import Precision, Reference, ReferenceWorker
 from evoforge.paths import cache_dir
 
 __all__ = ["Admission", "Control", "admit"]
@@ -31,7 +31,8 @@ __all__ = ["Admission", "Control", "admit"]
 _ELSEWHERE = "outputs for other inputs"
 _DRAWS, _APART = 4, 1000
 _ITSELF = "the reference itself"
-_CONTROLS = 5  # their version: verdicts are kept by it
+_HALF, _EXACT = "outputs computed in half precision", "the right output to the bit"
+_CONTROLS = 6  # their version: verdicts are kept by it
 _NOBODYS_ORDER = (
     "an output rests on which of equal values torch happens to name first, which it leaves open; "
     "sort with stable=True, or take topk with sorted=True of values that are never equal"
@@ -99,6 +100,10 @@ def admit(
 ) -> Admission:
     """Tries the controls on every workload, one output at a time, the others being right.
 
+    A negative control that passes is tried again under weights drawn anew, where the task has weights and can bear
+    others: so the judge tries whatever would be an elite, and a normalisation with fresh statistics or a gain that is
+    zero before training is a task all the same.
+
     Args:
         key: the task's id: the verdict is then kept in the cache and returned at once next time.
         seed: of the inputs; ``seed + 1`` makes the other inputs.
@@ -132,19 +137,67 @@ def _check(outputs: SharedTensors, reference: Reference, tolerance: Tolerance) -
 
 def _workload_controls(
     worker: ReferenceWorker, workload: str, signature: Signature, tolerance: Tolerance, seed: int, accepts: _Accepts
+) -> list[Control]:
+    found = list(_controls(worker, workload, signature, tolerance, seed, accepts))
+    if signature.constants and any(not one.should_pass and one.passed for one in found):
+        for weights in (seed, seed + 1):  # with other buffers, and where it cannot bear those, without
+            again = _under_other_weights(worker, workload, signature, tolerance, seed, accepts, weights)
+            if again:
+                found = [again.get((one.output, one.name), one) if one.passed else one for one in found]
+                break
+    return [one for one in found if one.detail != _EXACT]
+
+
+def _under_other_weights(
+    worker: ReferenceWorker,
+    workload: str,
+    signature: Signature,
+    tolerance: Tolerance,
+    seed: int,
+    accepts: _Accepts,
+    weights: int,
+) -> dict[tuple[str, str], Control]:
+    """The controls by (output, name); empty where the task does not bear such weights."""
+    try:
+        found = list(_controls(worker, workload, signature, tolerance, seed, accepts, weights))
+    except WorkerError:
+        raise
+    except EvoforgeError:  # the reference raises on such data, which is an answer
+        return {}
+    if not all(one.passed for one in found if one.should_pass):
+        return {}
+    return {(one.output, one.name): one for one in found}
+
+
+def _controls(
+    worker: ReferenceWorker,
+    workload: str,
+    signature: Signature,
+    tolerance: Tolerance,
+    seed: int,
+    accepts: _Accepts,
+    weights: int | None = None,
 ) -> Iterator[Control]:
+    """Every control, under the workload's own weights or under those of the seed `weights`.
+
+    What half precision gives to the bit, as a sign, is no wrong output: such a control says `_EXACT`.
+    """
+
+    def outputs(given: SharedTensors, precision: Precision = "fp32") -> SharedTensors:
+        return keep(worker.outputs(workload, given, precision, weights))
+
     with _Closing() as keep:
         for draw in range(_DRAWS):
             inputs = keep(worker.inputs(workload, seed + draw * _APART))
-            reference = worker.reference(workload, inputs)
+            reference = worker.reference(workload, inputs, weights)
             keep(reference)
             if reference.moot != "order":
                 break
         else:
             yield Control(workload, "all outputs", "another order of equal values", True, False, _NOBODYS_ORDER)
             return
-        right = keep(worker.outputs(workload, inputs))
-        if not _repeats(right, keep(worker.outputs(workload, inputs))):
+        right = outputs(inputs)
+        if not _repeats(right, outputs(inputs)):
             # Its randomness would look like sensitivity, and the tolerance would swallow everything.
             detail = "two runs on the same inputs differ; take random operators out of forward()"
             yield Control(workload, "all outputs", _ITSELF, True, False, detail)
@@ -153,12 +206,15 @@ def _workload_controls(
         yield Control(workload, "all outputs", _ITSELF, True, passed, reason)
         if not passed:
             return
-        others = dict(_other_outputs(worker, workload, signature, inputs, right, seed, keep))
+        elsewhere = outputs(keep(worker.inputs(workload, seed + 1)))
+        others = dict(_other_outputs(outputs, signature, inputs, right, elsewhere, keep))
         for index, spec in enumerate(signature.outputs):
             held = right.array(index).copy()
             for name, wrong in _wrong(index, spec, signature, inputs, reference, held, others):
                 right.array(index)[...] = wrong
                 passed, reason = accepts(right, reference, tolerance)
+                if name == _HALF and right.array(index).tobytes() == held.tobytes():
+                    reason = _EXACT
                 yield Control(workload, spec.name, name, False, passed, reason)
             right.array(index)[...] = held
 
@@ -182,12 +238,11 @@ def _values(spec: TensorSpec, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _other_outputs(
-    worker: ReferenceWorker,
-    workload: str,
+    outputs: Callable[..., SharedTensors],
     signature: Signature,
     inputs: SharedTensors,
     right: SharedTensors,
-    seed: int,
+    elsewhere: SharedTensors,
     keep: Callable[[SharedTensors], SharedTensors],
 ) -> Iterator[tuple[str, list[SharedTensors | None]]]:
     """What the module itself gives for other inputs, for half of the data and in half precision, by output.
@@ -196,13 +251,13 @@ def _other_outputs(
     for an output that reads neither.
     """
     count = len(signature.outputs)
-    yield _ELSEWHERE, [keep(worker.outputs(workload, keep(worker.inputs(workload, seed + 1))))] * count
+    yield _ELSEWHERE, [elsewhere] * count
     if any(spec.is_float and spec.numel > 1 for spec in signature.inputs):
-        first = keep(worker.outputs(workload, keep(_halved(signature, inputs, last=False))))
+        first = outputs(keep(_halved(signature, inputs, last=False)))
         found: list[SharedTensors | None] = [first] * count
         unread = [first.array(at).tobytes() == right.array(at).tobytes() for at in range(count)]
         if any(unread) and not all(unread):
-            second = keep(worker.outputs(workload, keep(_halved(signature, inputs, last=True))))
+            second = outputs(keep(_halved(signature, inputs, last=True)))
             neither = [second.array(at).tobytes() == right.array(at).tobytes() for at in range(count)]
             # What reads neither half reads no floating number: whether it reads its inputs, others tell.
             found = [
@@ -211,10 +266,10 @@ def _other_outputs(
         yield "outputs from half of the data", found
     if any(spec.dtype == "f32" for spec in signature.outputs):
         try:
-            half = worker.outputs(workload, inputs, "bf16")
+            half = outputs(inputs, "bf16")
         except TaskError:  # torch has no such operator in bfloat16: the best that half precision can hold instead
-            half = _rounded(right)
-        yield "outputs computed in half precision", [keep(half)] * count
+            half = keep(_rounded(right))
+        yield _HALF, [half] * count
 
 
 def _rounded(right: SharedTensors) -> SharedTensors:
@@ -268,7 +323,7 @@ def _wrong(
     for name, all_outputs in others.items():
         other = all_outputs[index]
         # Rounding cannot change which of two integers is meant often enough to prove anything.
-        if other is not None and (spec.dtype == "f32" or "half precision" not in name):
+        if other is not None and (spec.dtype == "f32" or name != _HALF):
             yield name, other.array(index)
 
 

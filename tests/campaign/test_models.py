@@ -86,10 +86,10 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def config(task: Path, server: ModelServer, **changes: Any) -> CampaignConfig:
+def config(task: Path, server: ModelServer, *, patience_s: float = 60.0, **changes: Any) -> CampaignConfig:
     model = {
         "model": "openai/scripted", "api_base": server.api_base, "usd_per_mtok_in": 1.0, "usd_per_mtok_out": 4.0,
-        "max_tokens": 2000, "timeout_s": 1.0,
+        "max_tokens": 2000, "timeout_s": patience_s,
     }  # fmt: skip
     fields: dict[str, Any] = {
         "task": str(task), "models": [model], "seed": 3, "workers": 3, "tuning": {"trials": 0},
@@ -135,7 +135,7 @@ def mixed(
     url = f"sqlite:///{tmp_path_factory.mktemp('store')}/evoforge.db"
     recorder = Recorder()
     with ModelServer(moods()) as server:
-        wanted = config(task, server)
+        wanted = config(task, server, patience_s=5.0)
         result = Campaign.create(wanted, url).run(recorder)
     return url, wanted, server, result, recorder
 
@@ -359,9 +359,6 @@ def test_calls_that_were_in_flight_when_it_was_killed_stay_booked(task: Path, tm
     url = f"sqlite:///{tmp_path}/evoforge.db"
     with ModelServer([slow()]) as server:
         wanted = config(task, server, budget={"usd": 5.0, "calls": 6}, meta_prompts={"evolve_every": 0})
-        wanted = wanted.model_copy(
-            update={"models": tuple(one.model_copy(update={"timeout_s": 60.0}) for one in wanted.models)}
-        )
         name = Campaign.create(wanted, url).name
         script = "import sys; from evoforge.campaign import Campaign; Campaign.resume(*sys.argv[1:]).run()"
         process = subprocess.Popen([sys.executable, "-c", script, name, url])

@@ -25,11 +25,28 @@ WORKLOADS = [
     {"name": "argmax", "MODE": "argmax"}, {"name": "relu", "MODE": "relu"}, {"name": "parts", "MODE": "parts"},
     {"name": "loss", "MODE": "loss"}, {"name": "steady", "MODE": "steady"}, {"name": "pool", "MODE": "pool"},
     {"name": "counted", "MODE": "counted"}, {"name": "thin", "MODE": "thin", "SHAPE": (4, 10, 27, 1)},
+    {"name": "fresh", "MODE": "fresh"}, {"name": "gain", "MODE": "gain"}, {"name": "sign", "MODE": "sign"},
+    {"name": "idle", "MODE": "idle"},
 ]
 
 
 class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        if MODE == "fresh":
+            self.norm = nn.BatchNorm1d(SHAPE[1])
+        if MODE in ("gain", "idle"):
+            self.gain = nn.Parameter(torch.zeros(SHAPE[1]))
+
     def forward(self, x, y, n):
+        if MODE == "fresh":  # all but the identity, before training
+            return self.norm(y)
+        if MODE == "gain":  # zero, before training
+            return self.gain * torch.tanh(x)
+        if MODE == "idle":  # under any weights
+            return torch.relu(self.gain * 0 - 1 - x.abs())
+        if MODE == "sign":
+            return torch.sign(x)
         if MODE == "norm":
             s = x + y
             return torch.layer_norm(s, s.shape[-1:]), s
@@ -80,14 +97,16 @@ def reasons(worker: ReferenceWorker, workload: str) -> tuple[str, ...]:
     return admit(worker, {workload: worker.describe()[workload]}, Tolerance()).reasons
 
 
-@pytest.mark.parametrize("workload", ["norm", "argmax", "relu", "parts", "loss", "pool", "thin", "counted"])
+@pytest.mark.parametrize(
+    "workload", ["norm", "argmax", "relu", "parts", "loss", "pool", "thin", "counted", "fresh", "gain", "sign"]
+)
 def test_honest_tasks_are_fit(worker: ReferenceWorker, workload: str) -> None:
     signature = worker.describe()[workload]
     admission = admit(worker, {workload: signature}, Tolerance())
     assert admission.fit, admission.reasons
     tried = {control.name for control in admission.controls}
     assert {"the reference itself", "zeros", "constants", "outputs for other inputs"} <= tried
-    assert ("outputs computed in half precision" in tried) == (workload != "argmax")
+    assert ("outputs computed in half precision" in tried) == (workload not in ("argmax", "sign"))
     if workload == "norm":
         # Each output alone: a kernel could cheat on one of them.
         assert {c.output for c in admission.controls if c.name == "copies of in1"} == {"out0", "out1"}
@@ -97,7 +116,7 @@ def test_honest_tasks_are_fit(worker: ReferenceWorker, workload: str) -> None:
     ("workload", "wrong"),
     [
         ("zeros", "zeros"), ("constant", "constants"), ("steady", "constants"), ("identity", "copies of in1"),
-        ("half", "half of the data"),
+        ("half", "half of the data"), ("idle", "zeros"),
     ],
 )  # fmt: skip
 def test_a_task_that_a_cheat_passes_is_unfit(worker: ReferenceWorker, workload: str, wrong: str) -> None:
@@ -117,7 +136,7 @@ def test_the_verdict_is_kept_by_task_and_tolerance(
     signatures = {name: worker.describe()[name] for name in ("norm", "zeros")}
     first = admit(worker, signatures, Tolerance(), key=task.id)
     asked: list[str] = []
-    monkeypatch.setattr(worker, "reference", lambda workload, inputs: asked.append(workload))
+    monkeypatch.setattr(worker, "reference", lambda workload, inputs, weights: asked.append(workload))
     assert admit(worker, signatures, Tolerance(), key=task.id) == first
     assert not first.fit and not asked
     with pytest.raises(AttributeError):  # another tolerance is another question
