@@ -90,7 +90,7 @@ class _Forgetful:
     def record_outcome(self, *args: object, **more: object) -> list[Evaluation]:
         return []
 
-    def add_meta_prompt(self, *args: object) -> None:
+    def add_meta_prompt(self, *args: object, **more: object) -> None:
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from evoforge.core import MetaPrompt, Outcome
 from evoforge.errors import BudgetSpentError, ModelRejectedError, ReplyError, UsageError
 from evoforge.llm import Reply
 from evoforge.prompts import PromptPool, Vocabulary, apply_rewrite, breed, rewrite_request
+from evoforge.storage import MetaPromptRow
 
 __all__ = ["Evolution"]
 
@@ -37,8 +39,8 @@ class Evolution:
     bred: int = 0
     _asked: list[tuple[MetaPrompt, MetaPrompt | None, Future[Reply]]] = field(default_factory=list)
 
-    def due(self, pool: PromptPool, desk: Desk | None) -> list[MetaPrompt]:
-        """The children that are due, added to `pool`; what they displace is retired."""
+    def due(self, pool: PromptPool, desk: Desk | None) -> tuple[list[MetaPrompt], list[str]]:
+        """The children that are due, added to `pool`, and the refs of what they displaced, which is retired."""
         children = [child for asked in self._asked if (child := self._read(pool, *asked)) is not None]
         self._asked.clear()
         while self.every and (self.bred + 1) * self.every <= self.told:
@@ -48,18 +50,22 @@ class Evolution:
                 self._rewrite(pool, desk, rng)
             else:
                 children.append(breed(pool, rng, usd_per_s=self.usd_per_s))
-        if children:
-            pool.shrink(self.active, usd_per_s=self.usd_per_s)
-        return children
+        return children, pool.shrink(self.active, usd_per_s=self.usd_per_s) if children else []
 
-    def born(self, pool: PromptPool, child: MetaPrompt) -> None:
-        """Adds a child that the store knows; what it displaced then retires."""
-        pool.add(child)
-        pool.shrink(max(self.active, 1), usd_per_s=self.usd_per_s)
+    def caught_up(self, pool: PromptPool, stored: Sequence[MetaPromptRow]) -> None:
+        """Takes the children of what was told so far as born: a resumed campaign has them from its store.
 
-    def caught_up(self) -> None:
-        """Takes the children of what was told so far as born: a resumed campaign has them from its store."""
+        What they displaced retires, and where the store does not know it, what is worth least by now.
+        """
         self.bred = self.told // self.every if self.every else 0
+        children = [row for row in stored if row.meta_prompt.parents]
+        for row in children:
+            pool.add(row.meta_prompt)
+        for row in children:
+            for ref in row.displaced:
+                pool.retire(ref)
+        if children:
+            pool.shrink(max(self.active, 1), usd_per_s=self.usd_per_s)
 
     def _rewrite(self, pool: PromptPool, desk: Desk, rng: np.random.Generator) -> None:
         parent, _ = pool.parents(rng, usd_per_s=self.usd_per_s)

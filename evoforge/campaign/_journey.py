@@ -15,8 +15,8 @@ from evoforge.archives import DISQUALIFYING
 from evoforge.campaign._budget import Clock
 from evoforge.campaign._events import Narrator
 from evoforge.campaign._measure import Measurer
-from evoforge.campaign._state import State
-from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, Params, Point, Status, point
+from evoforge.campaign._state import TWIN, State
+from evoforge.core import Candidate, Cell, Elite, Evaluation, Params, Point, Status, point
 from evoforge.emitters import Outcome, Proposal, Ranker
 from evoforge.errors import ParameterError, WorkerError
 from evoforge.storage import Placement, Store
@@ -33,6 +33,7 @@ _ENOUGH = 8  # right trials before drafts and settings are ranked by what was me
 _REFITS = 64  # evaluations up to which each is learned at once; of thousands, a fit takes a second
 _TUNE_SLICE = 2  # trials of one candidate in a row: what it is worth is looked at again in between
 _TUNE_AHEAD = 2  # points of one candidate that are built side by side
+_IDLE = 32  # points of one candidate that compiled to what was known, after which it is tuned no more
 _POINTS = 1024  # combinations of a declared space up to which the one most unlike the first is looked for
 _RACERS = 16  # at most, in the race at the end
 _LAP = 4  # rounds that there must be time for
@@ -65,7 +66,6 @@ class Journey:
     book: Callable[[], object] = lambda: None
     notice: Callable[[str], object] = lambda text: None
     report: Evaluation | None = None
-    _placed: dict[Cell, AddStatus] = field(default_factory=dict)
     _exhausted: set[str] = field(default_factory=set)
     _ranker: tuple[tuple[int, int], Ranker | None] | None = None
     _just_confirmed: set[Point] = field(default_factory=set)
@@ -81,10 +81,9 @@ class Journey:
     def travel(self, ticket: int, proposal: Proposal) -> Outcome:
         """One candidate from proposal to outcome. Every evaluation is committed as it ends."""
         candidate = proposal.candidate
-        before = self.state.archive.qd_score
+        before = {elite.cell: elite for elite in self.state.archive}
         self.state.propose(ticket, proposal)
         rows: list[Evaluation] = []
-        self._placed.clear()
         start = self.start(proposal) or {}
         self.phase("judging")
         first = self._duplicate(ticket, proposal, start, rows) or self._trial(ticket, proposal, start, WORTHLESS, rows)
@@ -94,8 +93,7 @@ class Journey:
         if first.status is Status.CORRECT:
             self._tune(ticket, proposal, self._worth(first), rows)
             self.confirm(ticket, candidate, rows)
-        gain = self.state.archive.qd_score - before
-        return self.state.outcome(proposal, ticket, rows, gain, self._placed)
+        return self.state.outcome(proposal, ticket, rows, before)
 
     def _duplicate(self, ticket: int, proposal: Proposal, params: Params, rows: list[Evaluation]) -> Evaluation | None:
         """The free verdict on a text that compiles to what another candidate compiled to."""
@@ -107,6 +105,13 @@ class Journey:
             or self._another_template(proposal.candidate, params, digest, twin.candidate)
         ):
             return None
+        return self._same(ticket, proposal, params, f"as candidate {twin.candidate[:12]}", rows)
+
+    def _same(
+        self, ticket: int, proposal: Proposal, params: Params, what: str, rows: list[Evaluation],
+        twin: Params | None = None,
+    ) -> Evaluation:  # fmt: skip
+        """Files that a point compiles to what is known; `twin`: of the same candidate, at these values."""
         known = next(iter(self.state.trials.values()))
         evaluation = Evaluation(
             candidate=proposal.candidate.id,
@@ -114,7 +119,8 @@ class Journey:
             task=known.task,
             target=known.target,
             status=Status.DUPLICATE,
-            reason=f"compiles to the same instructions as candidate {twin.candidate[:12]}",
+            reason=f"compiles to the same instructions {what}",
+            facts={} if twin is None else {TWIN: dict(twin)},
         )
         self._file(ticket, proposal, evaluation, rows)
         return evaluation
@@ -183,33 +189,43 @@ class Journey:
         return self._ranker[1]
 
     def _tune(self, ticket: int, proposal: Proposal, trials: int, rows: list[Evaluation]) -> None:
-        """Optuna over the declared parameters; points are asked in pairs, so that they build side by side."""
+        """Optuna over the declared parameters; points are asked in pairs, so that they build side by side.
+
+        A point that compiles to what is known of its candidate costs no trial, and has that one's verdict.
+        """
         candidate = proposal.candidate
-        known = self.state.tried(candidate.id)
         if trials <= 0 or not candidate.space.parameters:
             return
+        tried, same = self.state.tried(candidate.id), self.state.same(candidate.id)
+        known = [*((row.params, row) for row in tried), *same]
         self.phase("tuning")
-        best = max((_height(row) for row in known if self.state.standing(row) is Status.CORRECT), default=-5.0)
+        best = max((_height(row) for row in tried if self.state.standing(row) is Status.CORRECT), default=-5.0)
         tuner = Tuner(
             candidate.space,
             seed=int(np.random.default_rng([self.seed, ticket, len(known)]).integers(2**31)),
             trials=trials,
-            known=[(row.params, row.objective, self.state.standing(row)) for row in known],
+            known=[(params, row.objective, self.state.standing(row)) for params, row in known],
             enqueue=[candidate.space.defaults(), *self.state.winners(WINNERS)],
             scores=self._scores_of(candidate),
         )
-        judged = [row for row in known if row.status not in _UNTOLD]
+        judged = [row for row in tried if row.status not in _UNTOLD]
         compiled = {self.measurer.object_hash(candidate, row.params): row for row in judged}
+        idle = len(same)
         while points := [point for point in (tuner.ask() for _ in range(_TUNE_AHEAD)) if point is not None]:
             self.measurer.build_ahead([(candidate, params) for params in points])
             for params in points:
-                if self.clock.stop_reason(self.state.spent):
+                if idle >= _IDLE or self.clock.stop_reason(self.state.spent):
                     return
                 digest = self.measurer.object_hash(candidate, params)
-                if digest and (same := compiled.get(digest)):  # a parameter that changes nothing here
-                    tuner.tell(params, same.objective, self.state.standing(same))
+                if digest and (twin := compiled.get(digest)):  # a parameter that changes nothing here
+                    what = "at " + " ".join(f"{name}={value}" for name, value in twin.params.items())
+                    evaluation = self._same(ticket, proposal, params, what, rows, twin.params)
+                else:
+                    evaluation = self._trial(ticket, proposal, params, best, rows)
+                if evaluation.status is Status.DUPLICATE:  # this one, or a recorded one
+                    told, idle = self.state.twin(evaluation) or evaluation, idle + 1
+                    tuner.tell(params, told.objective, self.state.standing(told), free=True)
                     continue
-                evaluation = self._trial(ticket, proposal, params, best, rows)
                 if evaluation.status not in _UNTOLD:
                     compiled[digest] = evaluation
                 tuner.tell(params, evaluation.objective, evaluation.status)
@@ -248,10 +264,11 @@ class Journey:
             return False
         for elite in sorted(self.state.archive, key=lambda elite: elite.rank, reverse=True):
             candidate = self.state.candidates[elite.candidate]
-            left = self.trials - len(self.state.tried(candidate.id)) + 1
-            size = candidate.space.product_size()
+            tried, same = len(self.state.tried(candidate.id)), len(self.state.same(candidate.id))
+            left = self.trials - tried + 1
+            untried = tried + same < candidate.space.product_size() and same < _IDLE
             near = elite.objective > best.objective - CLOSE
-            if near and left > 0 and len(self.state.tried(candidate.id)) < size and candidate.id not in self._exhausted:
+            if near and left > 0 and untried and candidate.id not in self._exhausted:
                 ticket = self.state.tickets[candidate.id]
                 rows: list[Evaluation] = []
                 proposal = Proposal(candidate, operator=candidate.operator, emitter=candidate.operator)
@@ -352,14 +369,10 @@ class Journey:
         self._just_confirmed.add(at)
         self.clock.note(evaluation)
         rows.append(evaluation)
-        for cell, (status, elite) in self._settle(ticket, [evaluation], "confirming").items():
-            if elite.candidate == at[0]:
-                self._placed[cell] = status
+        self._settle(ticket, [evaluation], "confirming")
 
-    def _settle(
-        self, ticket: int | None, evaluations: Sequence[Evaluation], phase: str
-    ) -> dict[Cell, tuple[AddStatus, Elite]]:
-        """Commits evaluations that claims rest on, with what they do to the archive; what changed, by cell."""
+    def _settle(self, ticket: int | None, evaluations: Sequence[Evaluation], phase: str) -> None:
+        """Commits evaluations that claims rest on, with what they do to the archive."""
         before = list(self.state.archive)
         for evaluation in evaluations:
             self.state.note(evaluation)
@@ -378,7 +391,6 @@ class Journey:
         for cell, (status, elite) in changes.items():
             self.narrator.tell("placement", cell=cell, status=str(status), objective=elite.objective)
         self.show(phase)
-        return changes
 
     def race(self) -> None:
         """Sets apart what stands near the best: kernels whose claims differ by less than the machine's hour does.

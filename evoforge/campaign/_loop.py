@@ -21,7 +21,7 @@ from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import BREADTH, CLOSE, WINNERS, Journey
 from evoforge.campaign._setup import NEAR_BOUND
 from evoforge.campaign._state import State
-from evoforge.core import AddStatus, Call, Candidate, Cell, Elite, Evaluation, Kind, MetaPrompt, point
+from evoforge.core import Call, Candidate, Elite, Evaluation, Kind, MetaPrompt, point
 from evoforge.emitters import (
     Arm,
     Assignment,
@@ -382,8 +382,10 @@ class Loop:
 
     def _evolve(self) -> None:
         """A new meta-prompt every so many outcomes."""
-        for prompt in self.evolution.due(self.pool, self.desk):
-            self.journey.store.add_meta_prompt(self.journey.campaign, prompt)
+        children, displaced = self.evolution.due(self.pool, self.desk)
+        for prompt in children:
+            gone = displaced if prompt is children[-1] else ()
+            self.journey.store.add_meta_prompt(self.journey.campaign, prompt, displaced=gone)
             self.journey.narrator.tell("meta_prompt", ref=prompt.ref, parents=prompt.parents)
 
     def _grounds(self) -> Sequence[Elite]:
@@ -439,17 +441,13 @@ class Loop:
 
     def replay(self, ticket: int, proposal: Proposal, rows: Sequence[Evaluation]) -> None:
         """Learns a stored ticket's outcome as if it had just happened (resume)."""
-        before = self.state.archive.qd_score
-        placed: dict[Cell, AddStatus] = {}
+        before = {elite.cell: elite for elite in self.state.archive}
         self.state.propose(ticket, proposal)
         for row in rows:
             self.state.note(row)
             self.journey.clock.note(row)
-            for cell, (status, elite) in self.state.settle().items():
-                if elite.candidate == proposal.candidate.id:
-                    placed[cell] = status
-        gain = self.state.archive.qd_score - before
-        self._learn(self.state.outcome(proposal, ticket, rows, gain, placed))
+            self.state.settle()
+        self._learn(self.state.outcome(proposal, ticket, rows, before))
 
     def recall(self, rows: Sequence[Evaluation]) -> None:
         """Notes stored rows that came of no proposal: later tuning, doubts, benches (resume)."""

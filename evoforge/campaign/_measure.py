@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from evoforge.archives import racers
 from evoforge.archives.descriptor import Descriptor
-from evoforge.core import PROTOCOL_VERSION, Candidate, Evaluation, Kind, Params, Target, Task, point
+from evoforge.core import PROTOCOL_VERSION, Candidate, Evaluation, Kind, Params, Status, Target, Task, point
 from evoforge.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -113,6 +113,8 @@ class Recorded:
     def trial(self, candidate: Candidate, params: Mapping[str, int], prune_below: float | None) -> Evaluation:
         found = self._find(candidate, params, Kind.TRIAL)
         if found is not None:
+            # Where the judge itself failed the point was tried again: what comes next is that.
+            self._served[point(candidate.id, params), Kind.TRIAL, repr(None)] += found.status is Status.HARNESS_ERROR
             return found
         return self._fallback(candidate, Kind.TRIAL).trial(candidate, params, prune_below)
 

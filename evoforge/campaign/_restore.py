@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -42,10 +42,7 @@ def restore(loop: Loop, store: Store, campaign: str) -> Left:
         calls[paid.call.ticket].append(paid.call)
     ticket: int | None = None
     rows: list[Evaluation] = []
-    children = deque(row for row in store.meta_prompts(campaign) if row.meta_prompt.parents)
-    for ticket, when, rows in _stretches(store.evaluations(campaign=campaign)):
-        while children and children[0].created < when:
-            loop.evolution.born(loop.pool, children.popleft().meta_prompt)
+    for ticket, rows in _stretches(store.evaluations(campaign=campaign)):
         stored = proposals.pop(ticket, None) if ticket is not None else None
         if stored is None:
             loop.recall(rows)
@@ -79,9 +76,7 @@ def restore(loop: Loop, store: Store, campaign: str) -> Left:
             loop.forfeit(asked, unused[-1])
         else:
             answers.append(found)
-    for child in children:
-        loop.evolution.born(loop.pool, child.meta_prompt)
-    loop.evolution.caught_up()
+    loop.evolution.caught_up(loop.pool, store.meta_prompts(campaign))
     loop.next_ticket = last + 1
     return Left((ticket, rows) if ticket is not None and rows[-1].kind is Kind.TRIAL else None, answers)
 
@@ -107,19 +102,16 @@ def _unjudged(
     return Answered(ticket.ticket, ticket.emitter, ticket.meta_prompt or "", last.model, proposal, "", usd)
 
 
-def _stretches(rows: Iterable[EvaluationRow]) -> Iterator[tuple[int | None, str, list[Evaluation]]]:
-    """Rows in stored order, parted where the ticket changes or a trial follows a confirmation, with when each began."""
+def _stretches(rows: Iterable[EvaluationRow]) -> Iterator[tuple[int | None, list[Evaluation]]]:
+    """Rows in stored order, parted where the ticket changes or a trial follows a confirmation."""
     ticket: int | None = None
-    when = ""
     stretch: list[Evaluation] = []
     for row in rows:
         again = bool(stretch) and row.evaluation.kind is Kind.TRIAL and stretch[-1].kind is not Kind.TRIAL
         if stretch and (row.ticket != ticket or again):
-            yield ticket, when, stretch
+            yield ticket, stretch
             stretch = []
-        if not stretch:
-            when = row.created
         ticket = row.ticket
         stretch.append(row.evaluation)
     if stretch:
-        yield ticket, when, stretch
+        yield ticket, stretch

@@ -6,11 +6,14 @@ from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from evoforge.archives import DISQUALIFYING, Archive, fold_confirmations, raced
+from evoforge.archives import DISQUALIFYING, Archive, fold_confirmations, qd_score, raced
 from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, Kind, Params, Point, Status, point
 from evoforge.emitters import NoveltyGate, Outcome, Proposal
 
-__all__ = ["State"]
+__all__ = ["TWIN", "State"]
+
+TWIN = "twin"
+"""The fact of a duplicate that its own candidate compiled to the same at other values: those."""
 
 _RECENT = 4096  # timed trials that decisions are judged by: a search of weeks has many more
 
@@ -39,6 +42,7 @@ class State:
         self.changed = 0
         self._newest = 0
         self._twins: set[Point] = set()  # points that compiled to another kernel's code
+        self._same: dict[str, list[Evaluation]] = defaultdict(list)  # duplicates of its own trials, by candidate
         self._children: dict[str, list[str]] = defaultdict(list)
         self._latest: dict[str, Evaluation] = {}
         self._points: dict[str, list[Point]] = defaultdict(list)  # of its trials
@@ -73,6 +77,8 @@ class State:
             if evaluation.status is Status.HARNESS_ERROR:
                 self._latest[evaluation.candidate] = evaluation
             elif evaluation.status is Status.DUPLICATE:
+                if at not in self._twins and TWIN in evaluation.facts:
+                    self._same[evaluation.candidate].append(evaluation)
                 self._twins.add(at)
             else:
                 if at not in self.trials:
@@ -196,6 +202,16 @@ class State:
         """Every trial of `candidate` so far, in order."""
         return [self.trials[at] for at in self._points.get(candidate, ())]
 
+    def twin(self, duplicate: Evaluation) -> Evaluation | None:
+        """The trial of the same candidate that `duplicate` compiled to; None where it was another candidate's."""
+        params = duplicate.facts.get(TWIN)
+        return self.trial(duplicate.candidate, params) if params is not None else None
+
+    def same(self, candidate: str) -> list[tuple[Params, Evaluation]]:
+        """Values at which `candidate` compiled to what it had been tried as, and those trials."""
+        found = [(row.params, self.twin(row)) for row in self._same.get(candidate, ())]
+        return [(params, twin) for params, twin in found if twin is not None]
+
     def measured(self) -> list[tuple[Candidate, Evaluation]]:
         """The latest trials of generated kernels that were timed, if briefly, in order."""
         found: list[tuple[Candidate, Evaluation]] = []
@@ -230,12 +246,21 @@ class State:
         return young.elites()
 
     def outcome(
-        self, proposal: Proposal, ticket: int, rows: Sequence[Evaluation], gain: float, placed: Mapping[Cell, AddStatus]
+        self, proposal: Proposal, ticket: int, rows: Sequence[Evaluation], before: Mapping[Cell, Elite]
     ) -> Outcome:
         """What the emitters are told.
 
-        `rows` are the evaluations made for this ticket, `placed` the cells that this candidate took.
+        `rows` are the evaluations made for this ticket, `before` the elites that there were. The gain is what the QD
+        score rose in cells that the candidate holds in the end: that an incumbent was measured again, and did better,
+        is nobody's merit.
         """
+        own = [elite for elite in self.archive if elite.candidate == proposal.candidate.id]
+        gain, placed = 0.0, dict[Cell, AddStatus]()
+        for elite in own:
+            old = before.get(elite.cell)
+            gain += max(qd_score([elite.objective]) - qd_score([old.objective] if old else []), 0.0)
+            if old is None or old.candidate != elite.candidate:
+                placed[elite.cell] = AddStatus.NEW if old is None else AddStatus.IMPROVED
         trials = [row for row in rows if row.kind is Kind.TRIAL]
         right = [row for row in trials if self.standing(row) is Status.CORRECT]
         best = max(right, key=lambda row: row.objective if row.objective is not None else -5.0, default=None)
@@ -249,7 +274,7 @@ class State:
             statuses=tuple(self.standing(row) for row in trials),
             evaluation=best,
             placement=placement,
-            gain=max(gain, 0.0),
+            gain=gain,
             cost_s=sum(sum(row.seconds.values()) for row in rows),
             cell=cell,
             cost_usd=proposal.cost_usd,

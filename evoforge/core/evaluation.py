@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Literal
 
 __all__ = ["PROTOCOL_VERSION", "SIDES", "Block", "Cell", "Evaluation", "Kind", "Status", "WorkloadTiming"]
@@ -212,7 +213,7 @@ class Evaluation:
                 samples.setdefault(process, []).append(statistics.median(values))
         return {at: statistics.fmean(row) for at, row in samples.items() if len(row) == len(self.timings)}
 
-    @property
+    @cached_property  # asked for over and over
     def objective(self) -> float | None:
         """max(log2 of the geometric-mean speed-up over the baseline, −5)."""
         value = self.speedup()

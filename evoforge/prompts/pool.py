@@ -239,7 +239,8 @@ class PromptPool:
             NotFoundError: no version has that ref.
         """
         lineage = (self[ref].ref, *self.ancestors(ref))
-        others = [one for one in self._prompts if one not in lineage]
+        akin = set(lineage)
+        others = [one for one in self._prompts if one not in akin]
 
         def notes(table: Mapping[str, list[Note]], refs: Iterable[str]) -> list[Note]:
             return [note for one in refs for note in table.get(one, ())]

@@ -111,11 +111,12 @@ class PlacementRow:
 
 @dataclass(frozen=True)
 class MetaPromptRow:
-    """A stored version of a meta-prompt."""
+    """A stored version of a meta-prompt; `displaced` are the refs that retired when it came."""
 
     campaign: str
     meta_prompt: MetaPrompt
     created: str
+    displaced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -341,8 +342,8 @@ class Store(CallStore):
         """Every stored target, in the order of first use, without ceilings (campaigns have them)."""
 
     @abstractmethod
-    def add_meta_prompt(self, campaign: str, meta_prompt: MetaPrompt) -> None:
-        """Stores a version once; the same again changes nothing.
+    def add_meta_prompt(self, campaign: str, meta_prompt: MetaPrompt, *, displaced: Sequence[str] = ()) -> None:
+        """Stores a version once, with the refs that it `displaced`; the same again changes nothing.
 
         Raises:
             StoreError: that name and version is stored with another content.

@@ -360,13 +360,14 @@ def placement_from_row(row: Mapping[str, Any]) -> PlacementRow:
     return PlacementRow(row["id"], row["campaign"], row["ticket"], placement, row["created"])
 
 
-def meta_prompt_to_row(campaign: str, meta_prompt: MetaPrompt) -> Row:
+def meta_prompt_to_row(campaign: str, meta_prompt: MetaPrompt, displaced: Sequence[str]) -> Row:
     strategy = meta_prompt.strategy
     body = {
         "language": meta_prompt.language,
         "strategy": [dict(strategy.operators), dict(strategy.stress), dict(strategy.priors)],
         "sections": list(meta_prompt.sections.items()),  # a list: their order is the file's
         "parents": list(meta_prompt.parents),
+        "displaced": list(displaced),
     }
     return {
         "campaign": campaign,
@@ -387,4 +388,4 @@ def meta_prompt_from_row(row: Mapping[str, Any]) -> MetaPromptRow:
         sections=dict(body["sections"]),
         parents=tuple(body["parents"]),
     )
-    return MetaPromptRow(row["campaign"], meta_prompt, row["created"])
+    return MetaPromptRow(row["campaign"], meta_prompt, row["created"], tuple(body.get("displaced", ())))

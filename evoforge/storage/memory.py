@@ -228,8 +228,8 @@ class MemoryStore(MemoryCalls, Store):
     def targets(self) -> list[Target]:
         return [_rules.target_from_text(row["body"]) for row in self._select("targets", {})]
 
-    def add_meta_prompt(self, campaign: str, meta_prompt: MetaPrompt) -> None:
-        row = _records.meta_prompt_to_row(campaign, meta_prompt)
+    def add_meta_prompt(self, campaign: str, meta_prompt: MetaPrompt, *, displaced: Sequence[str] = ()) -> None:
+        row = _records.meta_prompt_to_row(campaign, meta_prompt, displaced)
         with self._lock:
             self._campaign_row(campaign)
             key = {"campaign": campaign, "name": meta_prompt.name, "version": meta_prompt.version}

@@ -372,7 +372,7 @@ class SqlStore(SqlCalls, Store):
                 for row in _statements.fetch(connection, _statements.by_age(_T["targets"]))
             ]
 
-    def add_meta_prompt(self, campaign: str, meta_prompt: MetaPrompt) -> None:
+    def add_meta_prompt(self, campaign: str, meta_prompt: MetaPrompt, *, displaced: Sequence[str] = ()) -> None:
         table = _T["meta_prompts"]
         key = {"campaign": campaign, "name": meta_prompt.name, "version": meta_prompt.version}
         with self._writes() as connection:
@@ -380,7 +380,7 @@ class SqlStore(SqlCalls, Store):
             for stored in _statements.fetch(connection, _statements.where(table, key)):
                 _rules.refuse_other_meta_prompt(stored, meta_prompt)
                 return
-            connection.execute(insert(table), _records.meta_prompt_to_row(campaign, meta_prompt))
+            connection.execute(insert(table), _records.meta_prompt_to_row(campaign, meta_prompt, displaced))
 
     def meta_prompts(self, campaign: str) -> list[MetaPromptRow]:
         table = _T["meta_prompts"]

@@ -589,8 +589,9 @@ class StoreSuite:
         first = MetaPrompt("plain", 1, "cpp", strategy, {"Task": "x", "Advice": "y"})
         second = replace(first, version=2, parents=("plain@1",), sections={"Zeta": "", "Alpha": "a"})
         for prompt in (second, first, second):
-            store.add_meta_prompt("c", prompt)
+            store.add_meta_prompt("c", prompt, displaced=("old@1", "old@2") if prompt is first else ())
         rows = store.meta_prompts("c")
+        assert [row.displaced for row in rows] == [(), ("old@1", "old@2")]
         assert [row.meta_prompt for row in rows] == [second, first]
         assert list(rows[0].meta_prompt.sections) == ["Zeta", "Alpha"]
         assert store.meta_prompts("d") == []

@@ -112,8 +112,8 @@ class Tuner:
                     self._forget(trial)
         return self._params(keys[at])
 
-    def tell(self, params: Params, value: float | None, status: Status) -> None:
-        """The verdict on a point that `ask` returned.
+    def tell(self, params: Params, value: float | None, status: Status, *, free: bool = False) -> None:
+        """The verdict on a point that `ask` returned; one that was had for nothing (`free`) costs no trial.
 
         `value` is the objective (log2 speed-up, higher is better): final for CORRECT, what was seen
         so far for PRUNED, None for everything that gave no timing.
@@ -127,6 +127,7 @@ class Tuner:
         if status is Status.CORRECT and value is None:
             raise ValueError(f"a CORRECT trial must come with its objective, got None for {dict(params)}")
         trial = self._out.pop(key)
+        self._left += free
         self._judged[key] = (value, status)
         if self._few is None:
             with _quiet():

@@ -19,11 +19,14 @@ def desk_that(says: str) -> tuple[Desk, ScriptedClient]:
 def test_without_models_a_child_is_bred_every_so_many_outcomes() -> None:
     pool, evolution = PromptPool.default("cpp"), Evolution(every=5, seed=1, usd_per_s=1e-4, active=7)
     evolution.told = 4
-    assert evolution.due(pool, None) == []
+    assert evolution.due(pool, None) == ([], [])
     evolution.told = 10
-    children = evolution.due(pool, None)
+    before = {prompt.ref for prompt in pool.active()}
+    children, displaced = evolution.due(pool, None)
     assert len(children) == 2 and all(child.parents and child.ref in pool for child in children)
-    assert len(pool.active()) == 7 and evolution.due(pool, None) == []
+    assert len(pool.active()) == 7 and evolution.due(pool, None) == ([], [])
+    now = {prompt.ref for prompt in pool.active()}
+    assert sorted(displaced) == sorted((before | {child.ref for child in children}) - now)
 
 
 def test_with_models_three_of_four_are_rewritten_and_read_a_round_later() -> None:
@@ -32,11 +35,11 @@ def test_with_models_three_of_four_are_rewritten_and_read_a_round_later() -> Non
     born = []
     for told in range(1, 9):
         evolution.told = told
-        children = evolution.due(pool, desk)
+        children, _ = evolution.due(pool, desk)
         born.append(len(children))
         if told == 1:
             assert children == [], "nothing waits for the model"
-    born.append(len(evolution.due(pool, desk)))
+    born.append(len(evolution.due(pool, desk)[0]))
     desk.close()
     assert len(client.requests) == 6 and sum(born) <= 8
     rewritten = [prompt for prompt in pool if prompt.parents and prompt.strategy.operators["aim"] == 9]
@@ -48,7 +51,7 @@ def test_a_useless_rewriting_leaves_the_pool_as_it_was() -> None:
     before = [prompt.ref for prompt in pool]
     desk, client = desk_that("The briefing is sound.")
     evolution.told = 1
-    assert evolution.due(pool, desk) == []
-    assert evolution.due(pool, desk) == [] and len(client.requests) == 1
+    assert evolution.due(pool, desk) == ([], [])
+    assert evolution.due(pool, desk) == ([], []) and len(client.requests) == 1
     desk.close()
     assert [prompt.ref for prompt in pool] == before

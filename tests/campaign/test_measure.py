@@ -87,3 +87,19 @@ def test_a_race_is_replayed_whole_or_not_at_all(tmp_path: Path) -> None:
             assert served.race(kernels[:2], limit_s=1.0) == rows
         with pytest.raises(NotFoundError, match="recorded race"):
             served.race(kernels[:2], limit_s=1.0)
+
+
+def test_a_point_that_the_judge_failed_on_is_served_as_it_was_tried_again(tmp_path: Path) -> None:
+    task, target = Task("t", "x = 1", (Workload("default"),)), Target("cpu", "cpu", 1, "native", {})
+    kernel = Candidate("cpp", "int shared;")
+    failed = Evaluation(kernel.id, {}, task.id, target.id, Status.HARNESS_ERROR, reason="killed")
+    blocks = tuple(Block(process, 1.0, eager_ms=2.0) for process in range(5))
+    right = Evaluation(
+        kernel.id, {}, task.id, target.id, Status.CORRECT, timings=(WorkloadTiming("default", "eager", blocks),)
+    )
+    with open_store(f"sqlite:///{tmp_path / 'store.db'}") as store:
+        store.create_campaign("c", task=task, target=target, language="cpp", seed=0, config={}, descriptor={}, setup={})
+        for row in (failed, right):
+            store.record_outcome("c", 0, kernel, [row], emitter="sample")
+        served = Recorded(store, task, target)
+        assert [served.trial(kernel, {}, None) for _ in range(3)] == [failed, right, right]

@@ -16,6 +16,7 @@ from evoforge.campaign._events import Narrator
 from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import Journey
 from evoforge.campaign._loop import Loop
+from evoforge.campaign._measure import Recorded
 from evoforge.campaign._restore import restore
 from evoforge.campaign._state import State
 from evoforge.core import (
@@ -232,27 +233,36 @@ def test_what_was_handed_on_is_judged_under_its_own_ticket(store: Store) -> None
     assert not restore(search(store), store, "c").answers
 
 
-def test_a_resumed_pool_has_the_same_credits_and_the_same_prompts_at_work(store: Store) -> None:
-    """Children are born while outcomes come in; what each displaced then was judged by what was known then."""
+@pytest.mark.parametrize("known", [True, False], ids=["a store that knows", "an older store"])
+def test_a_resumed_pool_has_the_same_credits_and_the_same_prompts_at_work(store: Store, known: bool) -> None:
+    """Children are born while outcomes and useless replies come in; what each displaced was judged by what was known
+    then. An older store does not say what that was: as many are at work, the worthiest by what is known now."""
     loop = search(store)
     loop.evolution = Evolution(every=3, seed=5, usd_per_s=1e-4, active=7)
     prompts = [prompt.ref for prompt in loop.pool]
-    for ticket in range(24):
+    for ticket in range(40):
         name = prompts[ticket % len(prompts)] if ticket else None  # the first kernel is nobody's merit
-        candidate = replace(at(ticket), meta_prompt=name)
-        proposal = Proposal(candidate, "sample", "sample", params_hint={"T": 1}, meta_prompt=name)
-        loop._learn(loop.journey.travel(ticket, proposal))
-        for child in loop.evolution.due(loop.pool, None):
-            store.add_meta_prompt("c", child)
+        if name and ticket % 5 == 2:
+            call = a_call(ticket=ticket, purpose="sample", meta_prompt=name, reply="no kernel")
+            store.record_call("c", call)
+            loop.forfeit(ticket, call)
+        else:
+            candidate = replace(at(ticket), meta_prompt=name)
+            proposal = Proposal(candidate, "sample", "sample", params_hint={"T": 1}, meta_prompt=name)
+            loop._learn(loop.journey.travel(ticket, proposal))
+        children, displaced = loop.evolution.due(loop.pool, None)
+        for child in children:
+            store.add_meta_prompt("c", child, displaced=displaced if known else ())
             prompts.append(child.ref)
     again = search(store)
     again.evolution = Evolution(every=3, seed=5, usd_per_s=1e-4, active=7)
     restore(again, store, "c")
     assert any(prompt.parents for prompt in loop.pool.active()), "else this shows nothing"
-    assert [prompt.ref for prompt in again.pool.active()] == [prompt.ref for prompt in loop.pool.active()]
+    active = [prompt.ref for prompt in again.pool.active()]
+    assert len(active) == 7 and (not known or active == [prompt.ref for prompt in loop.pool.active()])
     assert again.pool.credits() == loop.pool.credits()
-    assert again.evolution.due(again.pool, None) == [], "none is bred twice"
-    assert sum(credit.uses for credit in again.pool.credits().values()) == 23
+    assert again.evolution.due(again.pool, None) == ([], []), "none is bred twice"
+    assert sum(credit.uses for credit in again.pool.credits().values()) == 39
 
 
 class Tunable(Machine):
@@ -286,3 +296,43 @@ def test_a_resumed_search_knows_which_points_were_twins(store: Store) -> None:
     loop = search(store)
     restore(loop, store, "c")
     assert loop.state.known(OLD.id, {"T": 2}) and not loop.state.known(OLD.id, {"T": 1})
+
+
+class Idle(Tunable):
+    """Of 32 points the compiler makes two programs; the faster one is T=2."""
+
+    SOURCE = "// evoforge: param IDLE = 1 in {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}\n" + HEADER
+
+    def object_hash(self, candidate: Candidate, params: Mapping[str, int]) -> str:  # type: ignore[override]
+        return f"T={params['T']}"
+
+
+def test_points_that_change_nothing_cost_no_trial_and_stay_known(store: Store) -> None:
+    """They are looked at until one is new, and replays and resumed searches know them."""
+    kernel = Candidate("cpp", Idle.SOURCE + "tuned")
+
+    def searched(measurer: Any, name: str) -> Loop:
+        loop = search(store)
+        loop.journey.campaign, loop.journey.measurer, loop.journey.breadth = name, measurer, 0.0
+        loop.journey.trials = 4
+        start = Proposal(kernel, "sample", "sample", params_hint={"T": 1, "IDLE": 1})
+        loop._learn(loop.journey.travel(0, start))
+        while loop.journey.deepen():
+            pass
+        return loop
+
+    live = searched(Idle(), "c")
+    rows = [row.evaluation for row in store.evaluations(campaign="c")]
+    same = [row for row in rows if row.status is Status.DUPLICATE]
+    assert live.state.spent == 2 and len(same) > 2
+    assert {row.params["T"] for row in live.state.trials.values()} == {1, 2}
+    assert all(row.facts["twin"]["T"] == row.params["T"] and "T=" in row.reason for row in same)
+    best = live.state.archive.best()
+    assert best is not None and best.params["T"] == 2
+    again = search(store)
+    restore(again, store, "c")
+    assert view(again) == view(live)
+    assert len(again.state.same(kernel.id)) == len(same)
+    store.create_campaign("d", task=TASK, target=TARGET, language="cpp", seed=0, config={}, descriptor={}, setup={})
+    assert view(searched(Recorded(store, TASK, TARGET, first="c"), "d")) == view(live)
+    assert [row.evaluation for row in store.evaluations(campaign="d")] == rows

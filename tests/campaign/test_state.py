@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from evoforge.archives import Archive, fold_confirmations, racers
 from evoforge.campaign._state import State
-from evoforge.core import Block, Candidate, Evaluation, Kind, Params, Status, WorkloadTiming
+from evoforge.core import AddStatus, Block, Candidate, Evaluation, Kind, Params, Status, WorkloadTiming
 from evoforge.emitters import Proposal
 
 
@@ -156,7 +156,7 @@ def test_what_a_confirmation_refuted_is_believed_no_more() -> None:
     assert state.winners(9) == [{"TILE": 8}]
     assert [candidate.genome for candidate, _ in state.measured()] == [{"unroll": "one"}]
     assert [elite.candidate for elite in state.lineage(0)] == [good.id]
-    outcome = state.outcome(proposal, 1, state.tried(bad.id), 0.0, {})
+    outcome = state.outcome(proposal, 1, state.tried(bad.id), {})
     assert not outcome.valid and outcome.statuses == (Status.WRONG,) and outcome.evaluation is None
 
 
@@ -180,12 +180,34 @@ def test_a_kernel_that_came_again_is_credited_with_its_own_trials() -> None:
     again = dataclasses.replace(_measured(candidate, 0.5, Kind.TRIAL, {"TILE": 16}), cell=(0, 0, 0))
     for row in (first, again):
         state.note(row)
-    outcome = state.outcome(proposal, 7, [again], 0.0, {})
+    outcome = state.outcome(proposal, 7, [again], {})
     assert (outcome.evaluation, outcome.cell) == (again, (0, 0, 0))
     wrong = Evaluation(candidate.id, {"TILE": 2}, "task", "target", Status.WRONG)
     state.note(wrong)
-    outcome = state.outcome(proposal, 8, [wrong], 0.0, {})
+    outcome = state.outcome(proposal, 8, [wrong], {})
     assert (outcome.evaluation, outcome.cell, outcome.valid) == (None, None, False)
+
+
+def test_what_a_rival_rose_by_is_nobodys_gain() -> None:
+    """A challenger that loses had its cell's elite measured again, which did better."""
+    state = State(None)
+    elite, challenger = Candidate("cpp", "// elite"), Candidate("cpp", "// challenger")
+    for ticket, candidate in enumerate((elite, challenger)):
+        state.propose(ticket, Proposal(candidate, operator="sample", emitter="sample"))
+    for row in (_measured(elite, 0.5, Kind.TRIAL), _measured(elite, 0.5, Kind.CONFIRM)):
+        state.note(row)
+    state.settle()
+    before = {one.cell: one for one in state.archive}
+    rows = [_measured(challenger, 0.6, Kind.TRIAL), _measured(challenger, 0.2, Kind.CONFIRM)]
+    for row in (*rows, _measured(elite, 2.0, Kind.CONFIRM)):
+        state.note(row)
+    state.settle()
+    (now,) = state.archive
+    assert now.candidate == elite.id and now.objective > 0.5, "else this shows nothing"
+    outcome = state.outcome(Proposal(challenger, operator="sample", emitter="sample"), 1, rows, before)
+    assert (outcome.gain, outcome.placement) == (0.0, AddStatus.REJECTED)
+    first = state.outcome(Proposal(elite, operator="sample", emitter="sample"), 0, [rows[0]], {})
+    assert first.gain == pytest.approx(now.objective + 5)
 
 
 def test_a_point_that_compiled_to_another_kernels_code_is_known_though_it_has_no_trial() -> None:

@@ -125,8 +125,10 @@ def test_what_json_does_not_know_keeps_the_id() -> None:
         st.builds(Strategy, *[st.dictionaries(_TEXT, st.floats(0, math.inf), max_size=3)] * 3),
         st.dictionaries(_TEXT, _TEXT, max_size=4),
         st.lists(_TEXT, max_size=2).map(tuple),
-    )
+    ),
+    st.lists(_TEXT, max_size=2).map(tuple),
 )
-def test_meta_prompts(prompt: MetaPrompt) -> None:
-    back = _records.meta_prompt_from_row(_records.meta_prompt_to_row("c", prompt)).meta_prompt
-    assert back == prompt and list(back.sections) == list(prompt.sections)
+def test_meta_prompts(prompt: MetaPrompt, displaced: tuple[str, ...]) -> None:
+    row = _records.meta_prompt_from_row(_records.meta_prompt_to_row("c", prompt, displaced))
+    back = row.meta_prompt
+    assert back == prompt and list(back.sections) == list(prompt.sections) and row.displaced == displaced

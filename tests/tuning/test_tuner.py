@@ -179,6 +179,17 @@ def test_failing_and_pruned_points_teach_without_being_best() -> None:
     assert low > 24
 
 
+def test_a_verdict_that_was_had_for_nothing_costs_no_trial() -> None:
+    tuner = Tuner(WIDE, seed=1, trials=2)
+    for _ in range(5):
+        point = tuner.ask()
+        assert point is not None
+        tuner.tell(point, 0.5, Status.CORRECT, free=True)
+    assert tuner.trials_left == 2
+    tuner.tell(tuner.ask() or {}, 0.5, Status.CORRECT)
+    assert tuner.trials_left == 1
+
+
 def test_misuse_is_refused() -> None:
     tuner = Tuner(SMALL, seed=0, trials=3)
     with pytest.raises(ValueError, match="asked and not told yet"):
