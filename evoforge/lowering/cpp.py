@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any
 
 from evoforge.core import Parameter, ParameterSpace
+from evoforge.errors import UnsupportedError
 from evoforge.lowering.cpp_chain import print_chain
 from evoforge.lowering.cpp_expr import CTYPES
 from evoforge.lowering.cpp_names import Names, wide
@@ -97,14 +98,75 @@ class Kernel:
 
 
 def print_kernel(
-    domain: Domain, plan: Plan, schedule: Schedule, title: str, notes: list[str], lanes: int, matrix_parts: int = 0
+    forms: Sequence[tuple[Domain, Plan]],
+    schedule: Schedule,
+    title: str,
+    notes: list[str],
+    lanes: int,
+    matrix_parts: int = 0,
 ) -> tuple[str, Kernel]:
-    """The source of one schedule, and what was declared in it.
+    """The source of one schedule, and what was declared in its first form.
 
-    `lanes` is the number of floats in a vector of the target, which bounds parameters; the source
+    Where there are several `forms`, one per workload, the source holds all, and a build for one workload what that one
+    runs. `lanes` is the number of floats in a vector of the target, which bounds parameters; the source
     itself adapts to the instruction set. `matrix_parts`: see `ScheduleSpace`.
+
+    Raises:
+        UnsupportedError: no size tells the forms apart.
     """
-    kernel = Kernel(domain, plan, schedule, Names(domain), matrix_parts)
+    conditions = _told_apart([domain for domain, _ in forms])
+    kernels: list[Kernel] = []
+    for domain, plan in forms:
+        kernel = Kernel(domain, plan, schedule, Names(domain), matrix_parts)
+        if kernels:
+            kernel.parameters, kernel.requires = kernels[-1].parameters, kernels[-1].requires
+        _print_form(kernel, lanes)
+        kernels.append(kernel)
+    _settle(kernels[-1])
+    for kernel in kernels:
+        kernel.parameters, kernel.requires = kernels[-1].parameters, kernels[-1].requires
+        _widen(kernel, lanes)
+    source = _template().render(
+        title=title,
+        notes=notes,
+        parameters=kernels[0].parameters.values(),
+        requires=kernels[0].requires,
+        forms=[
+            {"condition": condition, "pieces": kernel.pieces, "lines": [*_declarations(kernel), "", *kernel.body]}
+            for condition, kernel in zip(conditions, kernels, strict=True)
+        ],
+    )
+    return source + "\n", kernels[0]
+
+
+def _told_apart(domains: Sequence[Domain]) -> list[str]:
+    """For each domain, in C++, what holds of the sizes in its workloads alone; empty for a single one."""
+    if len(domains) == 1:
+        return [""]
+    found: list[list[str]] = [[] for _ in domains]
+    common = [
+        name for name, tensor in domains[0].tensors.items()
+        if tensor.kind != "tmp" and all(name in domain.tensors for domain in domains)
+    ]  # fmt: skip
+    for macro, what in (("SIZE", "shape"), ("STRIDE", "stride")):
+        for name in common:
+            rows = [getattr(domain.tensors[name], what) for domain in domains]
+            if len(set(map(tuple, found))) == len(domains) or len({len(row) for row in rows}) > 1:
+                continue
+            for dim, values in enumerate(zip(*rows, strict=True)):
+                if len(set(values)) > 1:
+                    for own, value in zip(found, values, strict=True):
+                        own.append(f"EVO_{macro}({name}, {dim}) == {value}")
+    if len(set(map(tuple, found))) < len(domains):
+        raise UnsupportedError(
+            "expected workloads that differ in sizes, got some that differ in nothing that a kernel could tell them "
+            "apart by; make them separate tasks"
+        )
+    return [" && ".join(own) for own in found]
+
+
+def _print_form(kernel: Kernel, lanes: int) -> None:
+    domain, plan, schedule = kernel.domain, kernel.plan, kernel.schedule
     _pointers(kernel)
     done = 0
     while done < len(plan.nests):
@@ -122,18 +184,6 @@ def print_kernel(
         if not alone and any(_STATEMENT.match(line) for line in made):  # in a block: another nest may name things alike
             kernel.body[start:] = ["    {", *(f"    {line}" if line else line for line in made), "    }"]
         done += len(members)
-    _settle(kernel)
-    _widen(kernel, lanes)
-    source = _template().render(
-        title=title,
-        notes=notes,
-        parameters=kernel.parameters.values(),
-        requires=kernel.requires,
-        pieces=kernel.pieces,
-        declarations=_declarations(kernel),
-        body=kernel.body,
-    )
-    return source + "\n", kernel
 
 
 _STATEMENT = re.compile(r" {4}\S.*;(?:  //.*)?$")  # outside of every loop
@@ -213,7 +263,7 @@ def _declarations(kernel: Kernel) -> list[str]:
         lines.append("evo::arena space{(char*)call->ws};")
     taken = "{type}* {name} = space.take<{type}>({count});  // {what}"
     lines += [taken.format(**piece) for piece in kernel.pieces]
-    return lines
+    return [f"    {line}" for line in lines]
 
 
 def _mentions(text: str, word: str) -> bool:

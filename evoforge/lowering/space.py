@@ -40,14 +40,14 @@ class ScheduleSpace:
     """All schedules of one task on one target.
 
     Args:
-        graphs: one per workload; they may differ in sizes only.
+        graphs: one per workload; where they differ in more than sizes, kernels have a form for each.
         l1_bytes, l2_bytes: private caches of a core.
         vector_bytes: width of a vector register.
         threads: how many threads a kernel will be given.
         matrix_parts: of how many brain floats a float is made for the matrix unit (`matrix_parts_of`); 0: without.
 
     Raises:
-        UnsupportedError: an operator, or a difference between workloads, that schedules do not cover.
+        UnsupportedError: an operator that schedules do not cover, or workloads that a kernel cannot tell apart.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class ScheduleSpace:
         self._graphs = [rewrites.unfold(graph) for graph in graphs]
         nbytes = self._whole.input_bytes + self._whole.constant_bytes + self._whole.output_bytes
         self._busy = sum(flops(graphs[0]).values()) > _BUSY * nbytes
-        self._domains: dict[tuple[str, ...], Domain] = {}
+        self._forms: dict[tuple[str, ...], tuple[Domain, ...]] = {}
         self._kernels: dict[str, tuple[str, Kernel]] = {}
         self._cells: dict[tuple[str, tuple[tuple[str, int], ...]], Cell] = {}
-        self._genes = Genes(self._domain(()), self._rewrites(), threads, bool(matrix_parts))
+        self._genes = Genes(self._domains(())[0], self._rewrites(), threads, bool(matrix_parts))
         self._aiming = Aiming(self._genes, self.implied_cell, self._parameters)
         self._printed({})
 
@@ -84,18 +84,25 @@ class ScheduleSpace:
         return dict(self._genes.values)
 
     def _rewrites(self) -> list[str]:
-        """Those that change the graphs, and leave them graphs of one structure."""
+        """Those that change the graphs."""
         found = []
         for name in rewrites.available(self._graphs[0]):
             with suppress(UnsupportedError):
-                self._domain((name,))
+                self._domains((name,))
                 found.append(name)
         return found
 
-    def _domain(self, names: tuple[str, ...]) -> Domain:
-        if names not in self._domains:
-            self._domains[names] = build_domain([rewrites.apply(graph, list(names)) for graph in self._graphs])
-        return self._domains[names]
+    def _domains(self, names: tuple[str, ...]) -> tuple[Domain, ...]:
+        """One domain for all workloads; one for each where they differ in more than sizes."""
+        if names not in self._forms:
+            graphs = [rewrites.apply(graph, list(names)) for graph in self._graphs]
+            try:
+                self._forms[names] = (build_domain(graphs),)
+            except UnsupportedError:
+                if len(graphs) == 1:
+                    raise
+                self._forms[names] = tuple(build_domain([graph]) for graph in graphs)
+        return self._forms[names]
 
     # genomes
 
@@ -225,12 +232,12 @@ class ScheduleSpace:
         key = json.dumps(self._genes.tidy(genome), sort_keys=True)
         if key not in self._kernels:
             schedule = Schedule.from_genome(self._genes.tidy(genome))
-            domain = self._domain(schedule.rewrites)
-            plan = make_plan(domain, schedule, self.threads)
+            domains = self._domains(schedule.rewrites)
+            forms = [(domain, make_plan(domain, schedule, self.threads)) for domain in domains]
             if len(self._kernels) > 4096:
                 self._kernels.clear()
             self._kernels[key] = print_kernel(
-                domain, plan, schedule, self._title(), _notes(self._genes.tidy(genome)), self.lanes, self.matrix_parts
+                forms, schedule, self._title(), _notes(self._genes.tidy(genome)), self.lanes, self.matrix_parts
             )
         return self._kernels[key]
 

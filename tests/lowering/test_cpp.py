@@ -911,6 +911,64 @@ def test_one_source_is_right_for_workloads_of_different_sizes(tmp_path: Path) ->
         check(k, model, inputs, call(library, k, model, inputs))
 
 
+APART: dict[str, tuple[nn.Module, list[list[torch.Tensor]]]] = {
+    "padding": (nn.Conv2d(3, 5, 3, padding=1), [[rand(2, 3, 9, 7)], [rand(1, 3, 20, 33)]]),
+    "a pool and what follows": (
+        nn.Sequential(nn.MaxPool2d(3, 2, padding=1), nn.GELU(), nn.Conv2d(4, 6, 1), nn.ReLU()),
+        [[rand(1, 4, 13, 17)], [rand(2, 4, 30, 8)]],
+    ),
+    "strides and transposition": (
+        nn.Sequential(nn.ConvTranspose2d(4, 3, 4, stride=2, padding=1), nn.Tanh()),
+        [[rand(1, 4, 5, 6)], [rand(1, 4, 6, 11)], [rand(3, 4, 2, 2)]],
+    ),
+    "turned round": (Module(lambda x: x.flip(1).cumsum(1)), [[rand(6, 50)], [rand(9, 31)]]),
+    "windows of other widths": (nn.AdaptiveAvgPool1d(5), [[rand(3, 4, 20)], [rand(2, 4, 33)]]),
+    "a size of one": (nn.LayerNorm(24), [[rand(1, 24)], [rand(7, 24)]]),
+    "rows and columns": (
+        Module(lambda x, w: torch.softmax(x @ w, -1)), [[rand(30, 20).t(), rand(30, 40)], [rand(20, 30), rand(30, 40)]],
+    ),
+}  # fmt: skip
+
+
+def test_one_source_holds_a_form_for_each_workload_where_they_differ_in_more_than_sizes(tmp_path: Path) -> None:
+    rng, kernels = np.random.default_rng(11), []
+    for case, (model, every) in APART.items():
+        graphs = [capture_graph(model.eval(), inputs) for inputs in every]
+        space = ScheduleSpace(graphs, l1_bytes=48 << 10, l2_bytes=1 << 20, vector_bytes=64, threads=2)
+        for genome in (*space.textbook(), *(space.sample(rng, Strategy()) for _ in range(4))):
+            made = at_random(case, genome, space, graphs[0], rng)
+            kernels += [replace(made, label=f"{k} {genome}", graph=graph) for k, graph in enumerate(graphs)]
+    library = build(kernels, tmp_path, "native")
+    for k in kernels:
+        model, every = APART[k.case]
+        inputs = every[int(k.label[0])]
+        check(k, model, inputs, call(library, k, model, inputs))
+
+
+def test_a_build_for_one_workload_holds_its_own_form_alone(tmp_path: Path) -> None:
+    model, every = APART["padding"]
+    graphs = [capture_graph(model.eval(), inputs) for inputs in every]
+    space = ScheduleSpace(graphs, l1_bytes=48 << 10, l2_bytes=1 << 20, vector_bytes=64, threads=2)
+    source = space.render({})
+    assert source.count("    if (EVO_SIZE(in0, ") == source.count("return 0;") >= 2 and "    return 1;\n}" in source
+    params = ParameterSpace.parse(source).defaults()
+    sizes = []
+    for graph in (*graphs, None):
+        known = sizes_of(graph or graphs[0])
+        if graph is None:  # sizes that no workload has
+            known["EVO_SIZE_in0_0"] = known["EVO_SIZE_in0_2"] = "5"
+        k = Compiled("padding", "", source, params, graph or graphs[0], defines=known)
+        folder = tmp_path / str(len(sizes))
+        folder.mkdir()
+        library = build([k], folder, "native", "-O3")
+        if graph is None:
+            with pytest.raises(AssertionError):
+                call(library, k, model, every[0])
+        found = subprocess.run(["nm", "-C", folder / "kernels.so"], capture_output=True, text=True, check=True).stdout
+        sizes.append(found.count("_omp_fn"))
+    assert sizes[0] == sizes[1] > 0 == sizes[2]
+
+
 def attention(causal: bool) -> Module:
     return Module(lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, is_causal=causal))
 

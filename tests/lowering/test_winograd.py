@@ -51,7 +51,7 @@ def test_what_does_not_pay_or_does_not_fit_stays(model: nn.Module, shape: Sequen
     assert "winograd" not in rewrites.available(graph_of(model, *shape))
 
 
-def test_a_space_offers_it_where_all_workloads_become_alike() -> None:
+def test_a_space_offers_it_whatever_the_other_workloads_are() -> None:
     def genes(*heights: int) -> set[str]:
         model = nn.Conv2d(32, 32, 3)
         graphs = [graph_of(model, 2, 32, height + 2, 18) for height in heights]
@@ -59,4 +59,4 @@ def test_a_space_offers_it_where_all_workloads_become_alike() -> None:
         return set(space.genes())
 
     assert "rewrite:winograd" in genes(8) and "rewrite:winograd" in genes(8, 8)
-    assert "rewrite:winograd" not in genes(8, 12) and "rewrite:winograd" not in genes(8, 10)
+    assert "rewrite:winograd" in genes(8, 12) and "rewrite:winograd" in genes(8, 10)
