@@ -87,7 +87,7 @@ def effective_overrides(task: Task, workload: Workload) -> dict[str, Any]:
 
 def constants_of(source: str) -> dict[str, int]:
     """Name → line of every top-level ``NAME = …``: what can be overridden."""
-    return {name: node.lineno for name, node in _assignments(ast.parse(source)) if name not in _RESERVED}
+    return {name: value.lineno for name, value in _assignments(ast.parse(source)) if name not in _RESERVED}
 
 
 def apply_overrides(source: str, overrides: Mapping[str, Any]) -> str:
@@ -107,9 +107,9 @@ def apply_overrides(source: str, overrides: Mapping[str, Any]) -> str:
             raise UsageError(f"expected the name of a top-level constant, got {name!r}")
     lines = source.encode().splitlines(keepends=True)  # where Python's own lines end: bytes know no form feed
     # From the last to the first, so that earlier positions stay right.
-    for name, node in sorted(found, key=lambda pair: pair[1].lineno, reverse=True):
-        if name in overrides and node.value is not None:
-            _splice(lines, node.value, _literal(overrides[name], node.value))
+    for name, value in sorted(found, key=lambda pair: (pair[1].lineno, pair[1].col_offset), reverse=True):
+        if name in overrides:
+            _splice(lines, value, _literal(overrides[name], value))
     return b"".join(lines).decode()
 
 
@@ -129,14 +129,22 @@ def _splice(lines: list[bytes], node: ast.expr, text: str) -> None:
     lines[first : last + 1] = merged.splitlines(keepends=True)
 
 
-def _assignments(tree: ast.Module) -> list[tuple[str, ast.Assign | ast.AnnAssign]]:
-    found: list[tuple[str, ast.Assign | ast.AnnAssign]] = []
+def _assignments(tree: ast.Module) -> list[tuple[str, ast.expr]]:
+    """(name, value) of ``NAME = …`` at top level, and of each pair of ``A, B = …, …``."""
+    found: list[tuple[ast.expr, ast.expr]] = []
     for node in tree.body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            found.append((node.targets[0].id, node))
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-            found.append((node.target.id, node))
-    return found
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            found.append((node.targets[0], node.value))
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            found.append((node.target, node.value))
+    pairs: list[tuple[ast.expr, ast.expr]] = []
+    for target, value in found:
+        if not isinstance(target, ast.Tuple | ast.List):
+            pairs.append((target, value))
+        elif isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts):
+            starred = any(isinstance(one, ast.Starred) for one in (*target.elts, *value.elts))
+            pairs += [] if starred else zip(target.elts, value.elts, strict=True)
+    return [(target.id, value) for target, value in pairs if isinstance(target, ast.Name)]
 
 
 def _load_file(path: Path) -> Task:
@@ -260,14 +268,14 @@ def _is_size(value: object) -> TypeGuard[int]:
 
 
 def _constant(tree: ast.Module, name: str, path: str, expected: str) -> tuple[Any, int] | None:
-    for found, node in _assignments(tree):
-        if found == name and node.value is not None:
+    for found, value in _assignments(tree):
+        if found == name:
             try:
-                return ast.literal_eval(_Folded().visit(node.value)), node.lineno
+                return ast.literal_eval(_Folded().visit(value)), value.lineno
             except (ValueError, TypeError):
                 raise TaskError(
-                    f"{path}:{node.lineno}: expected {name} to be {expected}, written out as a literal "
-                    f"(numbers, text, lists, dicts), got {ast.unparse(node.value)[:80]}"
+                    f"{path}:{value.lineno}: expected {name} to be {expected}, written out as a literal "
+                    f"(numbers, text, lists, dicts), got {ast.unparse(value)[:80]}"
                 ) from None
     return None
 

@@ -22,6 +22,7 @@ from evoforge.lowering.cpp_names import Names, wide
 from evoforge.lowering.cpp_nest import NestPrinter
 from evoforge.lowering.domain import Domain
 from evoforge.lowering.interleaved import interleaved
+from evoforge.lowering.ir import Tensor
 from evoforge.lowering.lanes import computed
 from evoforge.lowering.linear import Scope
 from evoforge.lowering.nests import Plan
@@ -107,9 +108,9 @@ def print_kernel(
 ) -> tuple[str, Kernel]:
     """The source of one schedule, and what was declared in its first form.
 
-    Where there are several `forms`, one per workload, the source holds all, and a build for one workload what that one
-    runs. `lanes` is the number of floats in a vector of the target, which bounds parameters; the source
-    itself adapts to the instruction set. `matrix_parts`: see `ScheduleSpace`.
+    Where there are several `forms`, one per workload, the source holds all, and a build for one workload what that
+    one runs; other sizes run the first. `lanes` is the number of floats in a vector of the target, which bounds
+    parameters; the source itself adapts to the instruction set. `matrix_parts`: see `ScheduleSpace`.
 
     Raises:
         UnsupportedError: no size tells the forms apart.
@@ -140,29 +141,47 @@ def print_kernel(
 
 
 def _told_apart(domains: Sequence[Domain]) -> list[str]:
-    """For each domain, in C++, what holds of the sizes in its workloads alone; empty for a single one."""
-    if len(domains) == 1:
-        return [""]
+    """For each domain, in C++, what holds of the tensors in its workload alone.
+
+    Sizes and strides are literals in a build, so that forms of others vanish from it. Where types differ they are
+    looked at too: what is traced is a smaller workload, which may have another one's sizes.
+    """
+    own = [{name: t for name, t in domain.tensors.items() if t.kind != "tmp"} for domain in domains]
+    if len({tuple(sorted((name, len(t.shape)) for name, t in tensors.items())) for tensors in own}) > 1:
+        raise UnsupportedError(
+            "expected workloads of as many tensors, with as many dimensions, got others; make them separate tasks"
+        )
     found: list[list[str]] = [[] for _ in domains]
-    common = [
-        name for name, tensor in domains[0].tensors.items()
-        if tensor.kind != "tmp" and all(name in domain.tensors for domain in domains)
-    ]  # fmt: skip
-    for macro, what in (("SIZE", "shape"), ("STRIDE", "stride")):
-        for name in common:
-            rows = [getattr(domain.tensors[name], what) for domain in domains]
-            if len(set(map(tuple, found))) == len(domains) or len({len(row) for row in rows}) > 1:
-                continue
-            for dim, values in enumerate(zip(*rows, strict=True)):
-                if len(set(values)) > 1:
-                    for own, value in zip(found, values, strict=True):
-                        own.append(f"EVO_{macro}({name}, {dim}) == {value}")
+    for facts in (_sizes, _strides, _dtypes):
+        for name in own[0]:
+            if len(set(map(tuple, found))) < len(domains) or facts is _dtypes:
+                for known, more in zip(found, _unlike([facts(tensors[name]) for tensors in own]), strict=True):
+                    known += more
     if len(set(map(tuple, found))) < len(domains):
         raise UnsupportedError(
-            "expected workloads that differ in sizes, got some that differ in nothing that a kernel could tell them "
-            "apart by; make them separate tasks"
+            "expected workloads whose tensors differ in sizes, strides or types, got some that a kernel cannot tell "
+            "apart; make them separate tasks"
         )
-    return [" && ".join(own) for own in found]
+    return [" && ".join(known) for known in found]
+
+
+def _unlike(facts: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Those of each that do not hold of all."""
+    common = set(facts[0]).intersection(*facts[1:])
+    return [[fact for fact in own if fact not in common] for own in facts]
+
+
+def _sizes(tensor: Tensor) -> list[str]:
+    return [f"EVO_SIZE({tensor.name}, {dim}) == {size}" for dim, size in enumerate(tensor.shape)]
+
+
+def _strides(tensor: Tensor) -> list[str]:
+    return [f"EVO_STRIDE({tensor.name}, {dim}) == {step}" for dim, step in enumerate(tensor.stride)]
+
+
+def _dtypes(tensor: Tensor) -> list[str]:
+    kind, number = re.match(r"([a-z]+)(\d+)", tensor.name).groups()  # type: ignore[union-attr]
+    return [f"call->{kind}[{number}].dtype == EVO_{tensor.dtype.upper()}"]
 
 
 def _print_form(kernel: Kernel, lanes: int) -> None:

@@ -13,6 +13,7 @@ from evoforge.lowering.domain import Access, Domain, Node, Size
 from evoforge.lowering.index import affine, const, offset, plain_axis, substitute
 from evoforge.lowering.ir import (
     Affine,
+    Cast,
     Const,
     Expr,
     FloorDiv,
@@ -20,8 +21,10 @@ from evoforge.lowering.ir import (
     Guard,
     Load,
     Mod,
+    Op,
     Position,
     Stage,
+    Where,
     loads,
     nodes,
     rewrite,
@@ -102,6 +105,8 @@ def build_domain(graphs: Sequence[Graph]) -> Domain:
         UnsupportedError: the workloads differ in more than sizes.
     """
     singles = [_single(graph) for graph in graphs]
+    if any(_skeleton(single) != _skeleton(singles[0]) for single in singles[1:]):
+        raise _different_structure()
     union = _unify(singles[0])
     names: dict[tuple[str, str], str] = {}
     chosen: dict[tuple[tuple[str, str], tuple[int, ...]], str] = {}  # sizes may be equal in one workload by chance
@@ -130,6 +135,22 @@ def build_domain(graphs: Sequence[Graph]) -> Domain:
         len(graphs),
         {name: Size((builder.text(name),), row) for name, row in values.items()},
     )
+
+
+def _skeleton(single: _Single) -> tuple[Any, ...]:
+    """What is computed, and of which types, without sizes, indices and constants."""
+    tensors = [(t.name, t.dtype, t.kind, len(t.shape)) for t in single.graph.tensors.values()]
+    found: list[Any] = [sorted(tensors)]
+    for stage in single.graph.stages:
+        found.append((stage.name, stage.kind, stage.monoid, stage.outputs, stage.reverse, stage.exclusive))
+        for part in nodes(single.bodies[stage.name]):
+            if isinstance(part, Op):
+                found.append((part.name, part.dtype, len(part.args)))
+            elif isinstance(part, Load):
+                found.append((part.tensor, part.other))
+            elif isinstance(part, Const | Position | Cast | Where):
+                found.append((type(part), part.dtype))
+    return tuple(found)
 
 
 def _idle(stage: Stage) -> bool:

@@ -85,9 +85,17 @@ def test_an_unknown_constant_names_the_nearest_first(tmp_path: Path) -> None:
 
 
 def test_a_name_assigned_together_with_others_says_how_to_mend(tmp_path: Path) -> None:
-    path = write(tmp_path, GOOD.replace('MODE = "float32"', 'MODE, K = "a", 9'))
-    with pytest.raises(UsageError, match=r"task\.py:7: expected K to be assigned alone .*MODE, K"):
-        load_task(path, {"K": 1})
+    for text in ('MODE = K = "a"', 'MODE, K = "ab"', 'MODE, *K = "a", 9'):
+        path = write(tmp_path, GOOD.replace('MODE = "float32"', text))
+        with pytest.raises(UsageError, match=r"task\.py:7: expected K to be assigned alone .*MODE"):
+            load_task(path, {"K": 1})
+
+
+def test_constants_that_are_assigned_side_by_side_are_replaced_one_by_one(run: Run) -> None:
+    source = GOOD.replace('MODE = "float32"', "H, (A, B), K = 8, (1, 2), (  # sizes\n    9, 10)\n[U, V] = [1, 2]")
+    names = run(apply_overrides(source, {"K": 7, "H": 2 * 10**6, "V": 5}))
+    assert [names[name] for name in ("H", "A", "B", "K", "U", "V", "M")] == [2000000, 1, 2, 7, 1, 5, 8]
+    assert constants_of(apply_overrides(source, {"K": 7})) == constants_of(source)
 
 
 @pytest.mark.parametrize(
