@@ -351,11 +351,10 @@ def _rates(gains: npt.NDArray[np.float64], costs: npt.NDArray[np.float64], timel
     overall = gains.sum() / costs.sum()
     rates = np.full(len(gains), overall)
     had, paid = (np.concatenate([[0.0], np.cumsum(values)]) for values in (gains[timeless:], costs[timeless:]))
-    count = len(gains) - timeless
-    for index in range(count):
-        first, last = max(0, index - _ERA // 2), min(count, index + _ERA // 2)
-        few = _PRIOR_USES * paid[-1] / count  # so that an era without any gain promises something
-        rates[timeless + index] = (had[last] - had[first] + few * overall) / (paid[last] - paid[first] + few)
+    at = np.arange(count := len(gains) - timeless)
+    first, last = np.maximum(0, at - _ERA // 2), np.minimum(count, at + _ERA // 2)
+    few = _PRIOR_USES * paid[-1] / max(count, 1)  # so that an era without any gain promises something
+    rates[timeless:] = (had[last] - had[first] + few * overall) / (paid[last] - paid[first] + few)
     return rates
 
 
