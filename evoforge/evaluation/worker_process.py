@@ -7,8 +7,11 @@ when its client does, stopped or not: the kernel kills it.
 from __future__ import annotations
 
 import collections
+import contextlib
+import fcntl
 import functools
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -43,6 +46,8 @@ _HINTS: dict[int, str] = {
 """What a death by a signal probably means."""
 
 _KEPT_OUTPUT_BYTES = 64 * 1024
+_SCRATCH = "evoforge-task-"
+_ABANDONED_S = 600.0  # a folder is made before it is held
 
 
 _COMPILER = ("torch._inductor.compile_fx",)
@@ -87,7 +92,35 @@ def child_environment(side: str, threads: int, isa: str) -> dict[str, str]:
 
 @functools.cache
 def _scratch() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="evoforge-task-", ignore_cleanup_errors=True)
+    _sweep(Path(tempfile.gettempdir()))
+    made = tempfile.TemporaryDirectory(prefix=_SCRATCH, ignore_cleanup_errors=True)
+    _hold(Path(made.name))  # until this process ends, however it does
+    return made
+
+
+def _hold(folder: Path) -> int | None:
+    """The descriptor that marks a folder as in use; None where somebody else has it, or it is none of ours."""
+    try:
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        if os.fstat(held).st_uid == os.getuid():
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return held
+    except OSError:
+        pass
+    os.close(held)
+    return None
+
+
+def _sweep(folder: Path) -> None:
+    """Removes what processes left that were killed: a campaign of weeks is, now and then."""
+    for left in folder.glob(f"{_SCRATCH}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.lstat().st_mtime > _ABANDONED_S and (held := _hold(left)) is not None:
+                shutil.rmtree(left, ignore_errors=True)
+                os.close(held)
 
 
 def scratch_dir() -> Path:

@@ -1098,3 +1098,36 @@ def test_a_task_reaches_no_network_and_changes_no_file(tmp_path: Path) -> None:
     with ReferenceWorker(task_of(tmp_path, "greedy", GREEDY)) as worker, refused:
         worker.describe()
     assert not (Path.home() / "evoforge-was-here").exists()
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    script = (
+        "import sys; from evoforge.evaluation.worker_process import scratch_dir; folder = scratch_dir();"
+        "(folder / 'left').write_text('x'); print(folder, flush=True); sys.stdin.read()"
+    )
+
+    def start() -> tuple[subprocess.Popen[str], Path]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", script], env={**os.environ, "TMPDIR": str(tmp_path)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        return process, Path(process.stdout.readline().strip())
+
+    killed, left = start()
+    at_work, used = start()
+    killed.kill()
+    killed.communicate(timeout=60)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    link = tmp_path / "evoforge-task-link"
+    link.symlink_to(elsewhere)
+    long_ago = time.time() - 3600
+    for folder in (left, used):
+        os.utime(folder, (long_ago, long_ago))
+    os.utime(link, (long_ago, long_ago), follow_symlinks=False)
+    last, own = start()
+    assert not left.exists() and used.exists() and own.exists() and elsewhere.exists()
+    for process in (at_work, last):
+        process.communicate("", timeout=60)
+    assert not used.exists() and not own.exists()
