@@ -15,7 +15,7 @@ from evoforge.archives import DISQUALIFYING
 from evoforge.campaign._budget import Clock
 from evoforge.campaign._events import Narrator
 from evoforge.campaign._measure import Measurer
-from evoforge.campaign._state import TWIN, State
+from evoforge.campaign._state import CODE, TWIN, State
 from evoforge.core import Candidate, Cell, Elite, Evaluation, Params, Point, Status, point
 from evoforge.emitters import Outcome, Proposal, Ranker
 from evoforge.errors import ParameterError, WorkerError
@@ -209,7 +209,7 @@ class Journey:
             scores=self._scores_of(candidate),
         )
         judged = [row for row in tried if row.status not in _UNTOLD]
-        compiled = {self.measurer.object_hash(candidate, row.params): row for row in judged}
+        compiled = {row.facts.get(CODE) or self.measurer.object_hash(candidate, row.params): row for row in judged}
         idle = len(same)
         while points := [point for point in (tuner.ask() for _ in range(_TUNE_AHEAD)) if point is not None]:
             self.measurer.build_ahead([(candidate, params) for params in points])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from evoforge.archives import racers
 from evoforge.archives.descriptor import Descriptor
+from evoforge.campaign._state import CODE
 from evoforge.core import PROTOCOL_VERSION, Candidate, Evaluation, Kind, Params, Status, Target, Task, point
 from evoforge.errors import NotFoundError
 
@@ -61,7 +62,9 @@ class Live:
         return "+".join(hashes) if all(hashes) else None
 
     def trial(self, candidate: Candidate, params: Mapping[str, int], prune_below: float | None) -> Evaluation:
-        return self._described(self._judge.trial(candidate, params, prune_below=prune_below))
+        found = self._described(self._judge.trial(candidate, params, prune_below=prune_below))
+        code = self.object_hash(candidate, params)
+        return replace(found, facts={**found.facts, CODE: code}) if code else found
 
     def confirm(
         self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False, blocks: int = 2

@@ -10,8 +10,10 @@ from evoforge.archives import DISQUALIFYING, Archive, fold_confirmations, qd_sco
 from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, Kind, Params, Point, Status, point
 from evoforge.emitters import NoveltyGate, Outcome, Proposal
 
-__all__ = ["TWIN", "State"]
+__all__ = ["CODE", "TWIN", "State"]
 
+CODE = "code"
+"""The fact of a trial that says what the compiler made of it (`Measurer.object_hash`)."""
 TWIN = "twin"
 """The fact of a duplicate that its own candidate compiled to the same at other values: those."""
 
@@ -72,6 +74,8 @@ class State:
         """
         at = point(evaluation.candidate, evaluation.params)
         if evaluation.kind is Kind.TRIAL:
+            if CODE in evaluation.facts and evaluation.candidate not in self._points:
+                self.gate.object_twin(self.candidates[evaluation.candidate], evaluation.facts[CODE])
             self.spent += evaluation.status.charged
             self.correct += evaluation.status is Status.CORRECT
             if evaluation.status is Status.HARNESS_ERROR:

@@ -120,6 +120,15 @@ def test_the_archive_is_the_fold_of_the_store(finished: tuple[str, Any, Recorder
     assert sum(state["counts"].values()) >= EVALS
 
 
+def test_a_trial_says_what_the_compiler_made_of_it(finished: tuple[str, Any, Recorder]) -> None:
+    """A resumed campaign knows by that which texts are one program."""
+    url, result, _ = finished
+    with open_store(url) as store:
+        rows = [row.evaluation for row in store.evaluations(campaign=result.campaign)]
+    codes = [row.facts.get("code") for row in rows if row.kind is Kind.TRIAL and row.status is Status.CORRECT]
+    assert codes and all(isinstance(code, str) and len(code) >= 16 for code in codes)
+
+
 def test_every_candidate_names_its_meta_prompt_and_parents(finished: tuple[str, Any, Recorder]) -> None:
     url, result, _ = finished
     with open_store(url) as store:

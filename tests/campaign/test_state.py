@@ -188,6 +188,18 @@ def test_a_kernel_that_came_again_is_credited_with_its_own_trials() -> None:
     assert (outcome.evaluation, outcome.cell, outcome.valid) == (None, None, False)
 
 
+def test_what_the_compiler_made_of_a_kernel_is_known_again() -> None:
+    """Of its first trial: at other values it may be what another kernel is from the start."""
+    state = State(None)
+    first, second = Candidate("cpp", "// first"), Candidate("cpp", "// second")
+    state.propose(0, Proposal(first, operator="sample", emitter="sample"))
+    for code, tile in (("cafe", 8), ("beef", 16)):
+        state.note(dataclasses.replace(_measured(first, 0.5, Kind.TRIAL, {"TILE": tile}), facts={"code": code}))
+    assert state.gate.object_twin(second, "beef") is None
+    twin = state.gate.object_twin(second, "cafe")
+    assert twin is not None and twin.candidate == first.id
+
+
 def test_what_a_rival_rose_by_is_nobodys_gain() -> None:
     """A challenger that loses had its cell's elite measured again, which did better."""
     state = State(None)
