@@ -13,13 +13,14 @@ from evoforge.core import Call, MetaPrompt, Outcome
 from evoforge.emitters import Assignment, Proposal
 from evoforge.errors import BudgetSpentError, ModelRejectedError, ReplyError, UsageError
 from evoforge.llm import Client, ModelSpec, Reply, Request, Usage
-from evoforge.prompts import Prompt, Send, render
+from evoforge.prompts import Prompt, Send, estimate_tokens, render
 
 __all__ = ["Answered", "Desk"]
 
 _SILENT = (Outcome.FAILED, Outcome.REJECTED)  # ends of a call that nobody answered
 _PATIENCE = 3  # rejections in a row after which a model that did answer is asked no more
 _LONGEST_REST = 31  # rounds
+_SHORTER = 0.6  # of a prompt that was too long for a model, the most of its next ones: the reply takes room, too
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Desk:
     A model that has not answered yet and is rejected (a wrong key, an unknown name) ends it all. One that has is
     given up after three rejections in a row: its quota may be used up at night, while others go on. One of which a
     whole round heard nothing rests for a round, then for 3, 7, 15, 31: each wait for it is one of the device, too.
+    One whose context a prompt exceeds gets shorter ones from then on.
     """
 
     def __init__(
@@ -76,7 +78,8 @@ class Desk:
     ) -> None:  # fmt: skip
         self._client = client
         self._specs = {spec.model: spec for spec in specs}
-        self.tokens = tokens
+        self._room = dict.fromkeys(self._specs, tokens)
+        self._shortened: set[str] = set()
         self.send = send
         self._pool = ThreadPoolExecutor(at_once, "evoforge-model")
         self._out: list[_Out] = []
@@ -88,6 +91,8 @@ class Desk:
             self._seen.add(call.prompt_hash)
             if call.outcome not in _SILENT:
                 self._answered.add(call.model)
+            if call.outcome is Outcome.TOO_LONG:
+                self._shorten(call.model, call.system, call.user)
         self._rejected: Counter[str] = Counter()  # in a row
         self._silent: Counter[str] = Counter()  # rounds in a row
         self._rest: Counter[str] = Counter()  # rounds that are left
@@ -110,6 +115,19 @@ class Desk:
         self._rest.clear()
         return rested
 
+    def room(self, model: str) -> int:
+        """The most tokens that a prompt for this model may have, by what it took so far."""
+        return self._room[model]
+
+    def _shorten(self, model: str, system: str, user: str) -> bool:
+        """Learns that a prompt was too long for a model; whether that is news."""
+        most = int(_SHORTER * (estimate_tokens(system) + estimate_tokens(user)))
+        news = most < self._room.get(model, 0)
+        if news:
+            self._room[model] = most
+            self._shortened.add(model)
+        return news
+
     @property
     def spent(self) -> str:
         """Why the budget lets nobody be asked any more; empty while somebody may be."""
@@ -129,7 +147,12 @@ class Desk:
 
     def submit(self, ticket: int, assignment: Assignment, meta_prompt: MetaPrompt, model: str) -> None:
         """Asks; the answer comes with `collect`."""
-        prompt = render(assignment.brief, meta_prompt, tokens=self.tokens, send=self.send)
+        try:
+            prompt = render(assignment.brief, meta_prompt, tokens=self.room(model), send=self.send)
+        except UsageError as error:
+            if model in self._shortened:
+                raise UsageError(f"{model} took no longer prompt, so give it more context: {error}") from None
+            raise
         request = self._request(model, prompt.system, prompt.user, assignment.emitter, ticket, meta_prompt.ref)
         self._asked(ticket, assignment, meta_prompt.ref, prompt)
         future = self._pool.submit(self._client.complete, request)
@@ -164,6 +187,12 @@ class Desk:
             for one in out:
                 one.future.cancel()
             raise
+        for one, reply in zip(out, heard, strict=True):
+            if not isinstance(reply, Reply) or reply.outcome is not Outcome.TOO_LONG:
+                continue
+            if self._shorten(one.model, one.prompt.system, one.prompt.user):
+                room = self._room[one.model]
+                self._notice(f"{one.model} gets prompts of at most {room} tokens from now on: {reply.reason}")
         self._judge([(one.model, reply) for one, reply in zip(out, heard, strict=True) if reply is not None])
         return [self._read(one, reply) for one, reply in zip(out, heard, strict=True)]
 

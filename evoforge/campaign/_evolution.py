@@ -70,12 +70,12 @@ class Evolution:
     def _rewrite(self, pool: PromptPool, desk: Desk, rng: np.random.Generator) -> None:
         parent, _ = pool.parents(rng, usd_per_s=self.usd_per_s)
         better = pool.better(parent.ref, usd_per_s=self.usd_per_s)
+        model = desk.models[int(rng.integers(len(desk.models)))]
         system, user = rewrite_request(
             parent, better, pool.evidence(parent.ref),
             better_evidence=pool.evidence(better.ref) if better else None, vocabulary=Vocabulary.of(pool),
-            send=desk.send, tokens=desk.tokens,
+            send=desk.send, tokens=desk.room(model),
         )  # fmt: skip
-        model = desk.models[int(rng.integers(len(desk.models)))]
         self._asked.append((parent, better, desk.start(model, system, user, PURPOSE)))
 
     def _read(

@@ -17,6 +17,7 @@ class Outcome(StrEnum):
     REFUSED = "REFUSED"
     EMPTY = "EMPTY"
     REJECTED = "REJECTED"  # the key, the model's name or the request: no repetition helps
+    TOO_LONG = "TOO_LONG"  # the prompt, for the model's context
     FAILED = "FAILED"  # no reply after all attempts, or one that is no completion
 
 

@@ -32,7 +32,11 @@ _LONGEST_COMPLETION = 131_072
 """Tokens that a model may well have written and thought, whatever it was asked for."""
 _LONGEST_REASON = 300
 _ONLY_THOUGHTS = "the model thought and wrote nothing; with a larger max_tokens it may"
-_ENDS = {FaultKind.REFUSED: Outcome.REFUSED, FaultKind.REJECTED: Outcome.REJECTED}
+_ENDS = {
+    FaultKind.REFUSED: Outcome.REFUSED,
+    FaultKind.REJECTED: Outcome.REJECTED,
+    FaultKind.TOO_LONG: Outcome.TOO_LONG,
+}
 
 
 class _Failed(Exception):

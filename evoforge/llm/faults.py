@@ -27,6 +27,7 @@ class FaultKind(StrEnum):
     AGAIN = "again"
     REJECTED = "rejected"
     REFUSED = "refused"
+    TOO_LONG = "too long"
     FAILED = "failed"
 
 
@@ -107,7 +108,7 @@ def _of_status(status: int, shown: str, said: str, codes: set[str], names: set[s
         return Fault(FaultKind.REJECTED, f"the quota is used up ({shown}): {said}")
     known = "ContextWindowExceededError" in names or "context_length_exceeded" in codes
     if status == 413 or ((status in (400, 422) or status >= 500) and (known or _TOO_LONG.search(said))):
-        return Fault(FaultKind.FAILED, f"the prompt is too long for the model ({shown}): {said}")
+        return Fault(FaultKind.TOO_LONG, f"the prompt is too long for the model ({shown}): {said}")
     if status in (408, 409, 425, 429) or status >= 500:
         # A gateway's time is up (504): the model behind it may be writing still.
         return Fault(FaultKind.AGAIN, f"the server answered {shown}: {said}", wait_s, status in (408, 504))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from evoforge.campaign._desk import Desk
-from evoforge.core import Call, MetaPrompt, Outcome
+from evoforge.core import Call, Candidate, MetaPrompt, Outcome
 from evoforge.emitters import Assignment
 from evoforge.errors import BudgetSpentError, UsageError
 from evoforge.llm import Caps, Ledger, LiteLLMClient, Metered, ModelSpec, Reply, Request, ScriptedClient, Usage
-from evoforge.prompts import Brief, PromptPool, Send, TaskBrief
+from evoforge.prompts import Brief, KernelBrief, PromptPool, Send, TaskBrief
 from evoforge.testing.model_server import Answer, ModelServer, good, truncated
 
 DEAR = ModelSpec("openai/dear", usd_per_mtok_in=9.0, usd_per_mtok_out=9.0)
@@ -48,6 +49,36 @@ def test_a_model_that_has_become_too_dear_is_left_out_while_a_free_one_goes_on()
     desk.collect()
     desk.close()
     assert desk.models == () and "too little is left" in desk.spent and len(notices) == 1
+
+
+def test_a_model_whose_context_a_prompt_exceeds_gets_shorter_ones() -> None:
+    """Local servers have little context as a rule. It answered, so it does not rest; a resumed campaign knows."""
+    sizes: list[int] = []
+
+    def answer(request: Request) -> str | Reply:
+        sizes.append(len(request.system) + len(request.user))
+        if sizes[-1] > 0.8 * sizes[0]:
+            return Reply("", Outcome.TOO_LONG, Usage(), 0.0, 0.0, request.model, "8192 at most")
+        return KERNEL
+
+    lines = "".join(f"y{number} = x + {number}\n" for number in range(2000))
+    failures = tuple(KernelBrief(Candidate("cpp", f"// {number}\n{lines}"), outcome="WRONG") for number in range(3))
+    first = question()
+    wide = Assignment(replace(first.brief, bad=failures), "invent")
+    notices: list[str] = []
+    desk = Desk(ScriptedClient(answer), [FREE], tokens=10**6, send=Send(), at_once=1, notice=notices.append)
+    for ticket in range(2):
+        desk.submit(ticket, wide, PROMPT, FREE.model)
+        (found,) = desk.collect()
+    desk.close()
+    assert found.proposal is not None and desk.models == (FREE.model,)
+    assert sizes[1] < 0.7 * sizes[0] and len(notices) == 1 and "8192 at most" in notices[0]
+    call = Call(0, "invent", FREE.model, "x" * 64, "s" * 3000, "u", "", Outcome.TOO_LONG, "", 0, 0, 0, 0.0, 0.0)
+    again = Desk(ScriptedClient(answer), [FREE], tokens=10**6, send=Send(), at_once=1, past=[call])
+    assert 0 < again.room(FREE.model) < 3000
+    with pytest.raises(UsageError, match="give it more context"):
+        again.submit(0, wide, PROMPT, FREE.model)
+    again.close()
 
 
 def test_a_model_that_nobody_hears_of_rests_longer_and_longer() -> None:

@@ -223,7 +223,7 @@ def test_a_prompt_that_is_refused_or_too_long_concerns_that_prompt_alone() -> No
     policy = Asked([fault(400, "rejected by our safety system", code="content_policy_violation")])
     assert (policy.error, policy.reply.outcome) == (None, Outcome.REFUSED)
     long = Asked([fault(400, "This model's maximum context length is 10 tokens", code="context_length_exceeded")])
-    assert (long.error, long.reply.outcome) == (None, Outcome.FAILED)
+    assert (long.error, long.reply.outcome) == (None, Outcome.TOO_LONG)
     assert "too long" in long.reply.reason
 
 
@@ -245,7 +245,7 @@ def test_a_prompt_that_is_too_long_is_known_however_it_is_said(said: str) -> Non
     as_text = json.dumps({"error": said})
     for answer in (fault(400, said), fault(422, said), fault(500, said), garbage(as_text)):
         asked = Asked([answer])
-        assert (asked.error, asked.reply.outcome, asked.books.calls) == (None, Outcome.FAILED, 1), answer
+        assert (asked.error, asked.reply.outcome, asked.books.calls) == (None, Outcome.TOO_LONG, 1), answer
         assert "the prompt is too long for the model" in asked.reply.reason and said[:30] in asked.reply.reason
     many = fault(429, "too many tokens a minute for this context length")
     assert Asked([many, good("x")]).reply.text == "x"
