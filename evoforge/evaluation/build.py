@@ -109,7 +109,16 @@ class Builder:
         defines = [f"-D{name}={int(value)}" for name, value in sorted(params.items())]
         defines += _size_defines(signature, baked) if signature else []
         key = digest(
-            _PROTOCOL, self._version, self._machine(), _headers_digest(flags), *flags, "--", *defines, "--", source
+            _PROTOCOL,
+            self.sandbox,
+            self._version,
+            self._machine(),
+            _headers_digest(flags),
+            *flags,
+            "--",
+            *defines,
+            "--",
+            source,
         )
         home = self._objects / key[:2] / key
         known = find(home)

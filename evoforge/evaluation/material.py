@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from evoforge.core import Signature, Tolerance
 from evoforge.errors import EvoforgeError, WorkerError
@@ -33,6 +35,8 @@ _SPARE_BYTES = 32 << 20
 _SEEDS = 1 << 31
 _DRAWS = 4
 _TIES = "integers"  # of 17 values
+_FAR = ("offset", "outliers")  # of what is mixed into the task's own data
+_FEW = 8  # elements of a piece that nobody sees who does not look at all
 
 
 @dataclass(frozen=True)
@@ -260,8 +264,9 @@ def draw_extremes(
     Infinite inputs come only where the task declares a policy for NaN and ±Inf in its outputs; the other
     extremes must leave them finite. First comes a set that is one of the pool's but for an eighth of one input, in one
     piece (`alike`): who knows data by a glance at it is met. Where outputs are integers a set of small integers
-    follows: which of equal values an index names shows in their ties. As many are drawn as 1 GiB has room for beside
-    the pool.
+    follows: which of equal values an index names shows in their ties. Last come two that are the task's own data but
+    for a piece of an extreme one (`mixed`): who tells by a glance what family all of it is from is met. As many are
+    drawn as 1 GiB has room for beside the pool.
 
     Raises:
         WorkerError: the reference process died.
@@ -273,39 +278,60 @@ def draw_extremes(
         indices = any(not spec.is_float for spec in material.signature.outputs)
         ties = [_TIES] if indices and all(known.family != _TIES for known in material.pool) else []
         families = [*ties, *(one for one in EXTREMES if one != "infinite" or declared)] if floating else []
-        draws = [partial(_alike, worker, material, rng)]
+        splice = partial(_spliced, worker, material, tolerance, rng)
+        draws = [partial(splice, material.pool[1], 0, "alike")]
         draws += (partial(_bearable, worker, material, tolerance, rng, family) for family in families)
-        material.extremes = tuple(known for draw in draws[:room] if (known := draw()) is not None)
+        found = [known for draw in draws[:room] if (known := draw()) is not None]
+        far = [known for known in found if known.family.startswith(_FAR)]
+        counts = (0, _FEW) if far and len(found) + 2 <= room else ()
+        mixed = [splice(far[int(rng.integers(len(far)))], count, "mixed") for count in counts]
+        material.extremes = (*found, *(known for known in mixed if known is not None))
     return material.extremes
 
 
-def _alike(worker: ReferenceWorker, material: Material, rng: np.random.Generator) -> Known | None:
-    """The pool's first set, but for a piece that comes from its second."""
-    first, second = (known.inputs for known in material.pool[:2])
+def _spliced(
+    worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator, other: Known,
+    count: int, family: str,
+) -> Known | None:  # fmt: skip
+    """The pool's first set, but for a piece of one floating input that comes from another set, `count` elements of it
+    or an eighth (0): of one that differs there and is not sorted, the largest where the other is the task's own."""
+    first, second = material.pool[0].inputs, other.inputs
     inputs = SharedTensors(material.signature.inputs)
-    largest = max(range(len(inputs.specs)), key=lambda at: inputs.specs[at].nbytes, default=-1)
     for at in range(len(inputs.specs)):
         inputs.bytes_of(at)[...] = first.bytes_of(at)
-    if largest < 0 or not inputs.specs[largest].nbytes:
+    unlike = [
+        at for at, spec in enumerate(inputs.specs)
+        if spec.is_float and spec.nbytes and not np.array_equal(first.bytes_of(at), second.bytes_of(at))
+        if not _is_sorted(first.array(at))
+    ]  # fmt: skip
+    if not unlike:
         inputs.close()
         return None
-    spec, segment = inputs.specs[largest], inputs.segments[largest]
-    count = -(-(spec.nbytes // spec.itemsize) // 8)
-    start = int(rng.integers(spec.nbytes // spec.itemsize - count + 1))
+    largest = max(unlike, key=lambda at: inputs.specs[at].nbytes)
+    chosen = largest if other.family == "given" else int(rng.choice(unlike))
+    spec, segment = inputs.specs[chosen], inputs.segments[chosen]
+    held = spec.nbytes // spec.itemsize
+    count = min(count, held) or -(-held // 8)
+    start = int(rng.integers(held - count + 1))
     begin = segment.data - segment.start + start * spec.itemsize
     piece = slice(begin, begin + count * spec.itemsize)
-    inputs.bytes_of(largest)[piece] = second.bytes_of(largest)[piece]
+    inputs.bytes_of(chosen)[piece] = second.bytes_of(chosen)[piece]
     try:
-        known = Known(inputs, worker.reference(material.name, inputs), "alike")
+        known = Known(inputs, worker.reference(material.name, inputs), family)
     except WorkerError:
         raise
     except EvoforgeError:  # the reference raises on such data, which is an answer
         inputs.close()
         return None
-    if known.finite and not known.reference.moot:
+    if known.finite and not known.reference.moot and _accepts_itself(worker, material.name, known, tolerance):
         return known
     known.close()
     return None
+
+
+def _is_sorted(values: npt.NDArray[Any]) -> bool:
+    """Whether every row is in order, as bounds to search among are: three numbers at least, bf16 by its bits."""
+    return bool(values.ndim) and values.shape[-1] > 2 and bool((values[..., 1:] >= values[..., :-1]).all())
 
 
 def _set_bytes(material: Material) -> int:

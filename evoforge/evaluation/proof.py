@@ -105,7 +105,8 @@ class Proof:
                 runner, known, material.outputs, stand.task.tolerance,
                 limit_s=stand.limit_s(material), repeats=repeats, enough_s=enough_s,
             )  # fmt: skip
-            if built.stateful and not found.cut_short_s:
+            keeps = built.stateful or (runner.info.workspace_bytes > 0 and known[0].constants is not None)
+            if keeps and not found.cut_short_s:
                 self._verify_later(runner, material, known)
         if not found.cut_short_s:
             self._passed.update(item.serial for item in known)

@@ -9,6 +9,7 @@ from evoforge.evaluation.built import Built
 from evoforge.evaluation.check import Samples
 from evoforge.evaluation.material import Material
 from evoforge.evaluation.native import native_program
+from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.stand import Stand
 from evoforge.evaluation.timing import Stopwatch
 from evoforge.evaluation.verify import SLOW_SCATTER, SampledBatches
@@ -50,7 +51,7 @@ def _rate(stand: Stand, material: Material, writer: Built) -> float:
 class _Unchecked(SampledBatches):
     """What the writer writes is never right."""
 
-    def _check(self, samples: Samples, index: int) -> None:
+    def _check(self, looked_at: Samples | SharedTensors, index: int) -> None:
         return
 
 

@@ -107,6 +107,7 @@ def screen_source(source: str) -> str | None:
         return f"the source is longer than {_MAX_SOURCE_BYTES} bytes"
     if "\0" in source:
         return "the source contains a zero byte"
+    source = _as_compilers_read(source)
     # A string can hide a comment's end or beginning, so the text is read in both ways.
     for text in (_COMMENT.sub(" ", _joined(source)), _without_comments(source)):
         refused = _reads_files(text)
@@ -118,6 +119,11 @@ def screen_source(source: str) -> str | None:
 def unmarked(source: str) -> str:
     """The text without comments and without what says that a line is of another file (``#line``)."""
     return _DIRECTIVE.sub(lambda at: "" if at[1] == "line" or at[1].isdigit() else at[0], _without_comments(source))
+
+
+def _as_compilers_read(source: str) -> str:
+    """Lines end at a carriage return, too; a form feed or vertical tab is a space."""
+    return re.sub(r"[\f\v]", " ", re.sub(r"\r\n?", "\n", source))
 
 
 def _joined(source: str) -> str:

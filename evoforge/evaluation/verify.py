@@ -79,8 +79,8 @@ def verify_later(
     runner: Runner, known: Known, other: Known, outputs: tuple[SharedTensors, SharedTensors], tolerance: Tolerance,
     rng: np.random.Generator, *, limit_s: float,
 ) -> None:  # fmt: skip
-    """For a kernel that can remember: is it still right after a secret number of calls, and where other data has
-    come to the addresses that it knows?
+    """For a kernel that can remember, be it in scratch memory: is it still right after a secret number of calls, and
+    where other data has come to the addresses that it knows?
 
     `runner` must have been made with `known` as its first set and with its weights, and has been called on it. `other`
     is of the same weights, or the kernel reads weights at every call.
@@ -96,7 +96,7 @@ def verify_later(
     weights = [(known.constants, other.constants)] if known.constants and other.constants else []
     with exchanged((known.inputs, other.inputs), *weights):
         try:
-            _one(runner, replace(other, inputs=known.inputs), 0, outputs, 1, tolerance, limit_s)
+            _one(runner, replace(other, inputs=known.inputs), 0, outputs, 1, tolerance, limit_s, stale=True)
         except WrongOutput as wrong:
             raise WrongOutput(
                 f"where other data has come to an address that it had read before: {wrong.reason}", wrong.max_error
@@ -109,8 +109,9 @@ def _one(
 ) -> tuple[Check, float]:  # fmt: skip
     """One call on set `index` into output buffer `variant`, and its seconds; `again` compares both buffers' bits.
 
-    A `stale` buffer looks as in a timed batch: an earlier answer with a poisoned sample. Other inputs than the
-    task's own are met in verification only, and a kernel must not see where it is.
+    A `stale` buffer looks as in a timed batch: an earlier answer with a poisoned sample, over scratch memory as the
+    last call left it. Other inputs than the task's own are met in verification only, and a kernel must not see where
+    it is.
     """
     written = outputs[variant]
     if stale:
@@ -118,7 +119,8 @@ def _one(
     else:
         poison(written, variant)
     poison_slack(known.inputs, variant)
-    seconds = runner.run(1, index, buffer=variant, fill=_FILLS[variant], timeout_s=limit_s)
+    fill = None if stale else _FILLS[variant]
+    seconds = runner.run(1, index, buffer=variant, fill=fill, timeout_s=limit_s)
     damaged = damaged_slack(written, variant)
     if damaged:
         raise KernelFault(Status.OUT_OF_BOUNDS, damaged)
@@ -184,7 +186,7 @@ class SampledBatches:
         return self._runner.empty()
 
     def brief(self, *, again: bool = False) -> Brief:
-        """No set twice, into output buffers of their own, all of them looked at.
+        """No set twice, into output buffers of their own, all of them looked at, one of them at every element.
 
         One call on a set that is left out comes before, while the others' contents are hidden; then scratch memory is
         wiped and the outputs are poisoned as a whole, so that nothing tells which elements are looked at. Done
@@ -224,6 +226,9 @@ class SampledBatches:
         idle_s, idle_busy_s = (min(statistics.median(column), most_s) for column in zip(*idle, strict=True))
         for at, sample in enumerate(samples):
             self._check(sample, (start + at) % sets)
+        if not again:  # one of them whole: a sample misses a single element
+            at = int(self._rng.integers(len(outputs)))
+            self._check(outputs[at], (start + at) % sets)
         busy_s = busy_s - idle_busy_s if math.isfinite(busy_s) else math.inf
         scattered_s = sum(written.total_bytes for written in outputs) / self._scatter
         return Brief(calls, seconds - idle_s, scattered_s, busy_s, self._cut)
@@ -270,13 +275,16 @@ class SampledBatches:
             self._check(samples[n & 1], (last - 1) % sets)
         return seconds
 
-    def _check(self, samples: Samples, index: int) -> None:
+    def _check(self, looked_at: Samples | SharedTensors, index: int) -> None:
         stranger = self._strangers[index - self._sets] if index >= self._sets else None
         swapped = self._swapped and index < 2
         answer = stranger.reference if stranger else self._material.answer(1 - index if swapped else index)
         if answer is None:
             return
-        found = samples.check(answer, self._tolerance)
+        if isinstance(looked_at, Samples):
+            found = looked_at.check(answer, self._tolerance)
+        else:
+            found = check_outputs(looked_at, answer, self._tolerance)
         if not found.passed:
             raise WrongOutput(found.reason + (_on(stranger) if stranger else ""), found.max_error)
 

@@ -19,6 +19,7 @@ from evoforge.evaluation.worker_tensors import add_change, finish_scale, max_err
 __all__ = ["Answers", "answers_of"]
 
 _RUNS = 3  # with perturbed inputs
+_SINGLE, _DOUBLE = 2.0**-24, 2.0**-53  # half an ulp of 1
 _LEAST = 2.0**-126
 _FEW = 0.01  # of the elements: near 0 what errs upstream is large
 _ORDERS = 2
@@ -52,7 +53,8 @@ class _Runs:
         self._workload, self._tensors = workload, tensors
         self._specs = workload.signature.outputs
         self._floats = [at for at, spec in enumerate(self._specs) if spec.is_float]
-        self._u = 2.0**-53 if any(spec.dtype == "f64" for spec in self._specs) else 2.0**-24
+        # Where only some outputs are doubles, theirs scale with what moves: to the first order it is u times as much.
+        self._u = _DOUBLE if {self._specs[at].dtype for at in self._floats} == {"f64"} else _SINGLE
         self._rng = np.random.default_rng(seed)
         self._tf32 = workload.precision == "tf32"
         self._model = workload.converted(torch.float64)
@@ -92,13 +94,16 @@ class _Runs:
             ]
             for root, at in zip(roots, floats, strict=True):
                 add_change(root, other[at], y64[at])
-            if self._u == 2.0**-24:
+            if self._u == _SINGLE:
                 self._add_own_error(own, self._doubles, self._run() if self._tf32 else other)
             del other
-        if self._u == 2.0**-24:
+        if self._u == _SINGLE:
             self._add_own_error(own, self._tensors, y64)
         for root, error, at in zip(roots, own, floats, strict=True):
-            finish_scale(root, error, y64[at], _RUNS, self._u)
+            u = _DOUBLE if self._specs[at].dtype == "f64" else _SINGLE
+            if u < self._u:
+                root.mul_(u / self._u), error.zero_()
+            finish_scale(root, error, y64[at], _RUNS, u)
         with MatrixOperands(rounded) if self._tf32 else contextlib.nullcontext():
             single = workload.outputs(self._tensors, "fp32")
         errors = [

@@ -122,11 +122,14 @@ def _disjoint(tensor: torch.Tensor) -> bool:
 
 
 def drawn(tensor: torch.Tensor, family: str, generator: torch.Generator) -> torch.Tensor:
-    """A tensor like `tensor` from an input family, with its domain; integers and bools stay as they are."""
+    """A tensor like `tensor` from an input family, with its domain; integers and bools stay as they are, rows that are
+    sorted stay sorted."""
     family, _, domain = family.partition(" ")
     if family == "given" or not tensor.is_floating_point():
         return tensor
     value = _of_family(tensor, family, generator)
+    if tensor.dim() and tensor.shape[-1] > 2 and bool((tensor[..., 1:] >= tensor[..., :-1]).all()):
+        value = value.sort(dim=-1).values  # bounds to search among mean nothing in any other order
     if domain == "(positive)":
         value = value.abs()
     elif domain == "(inside)" and tensor.numel():

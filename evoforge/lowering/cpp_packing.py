@@ -144,14 +144,15 @@ class Packing:
         return heads
 
     def flat(self) -> str:
-        """The position in the reduction, from the loops over it."""
-        if self.ending:
+        """The position in the reduction, from the loops over it, which go as memory does: in any order, some merged."""
+        node = self.found.products[0].node
+        if self.inner and (self.ending or tuple(a for loop in self.inner for a in loop.group) != node.reduction):
             text = self.inner[0].var
             for loop in self.inner[1:]:
                 text = f"({text} * {self.end(loop)} + {loop.var})"
             return text
         vars_of = {loop.group: loop.var for loop in self.inner}
-        return in_brackets(self.p.offset(self.p.position(self.found.products[0].node), vars_of))
+        return in_brackets(self.p.offset(self.p.position(node), vars_of))
 
     def real(self, axes: Sequence[str]) -> str:
         """A product of sizes for the workspace, where names of sizes are not known yet."""

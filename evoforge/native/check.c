@@ -93,7 +93,7 @@ static inline double last_place(double r, int digits, int least) {
             out->beyond += beyond, out->hard += hard, out->nonfinite += odd;                                 \
             out->sum_error2 += error2, out->sum_reference2 += reference2;                                    \
             out->max_error = top > out->max_error ? top : out->max_error;                                    \
-            double excess = odd ? INFINITY : top;                                                            \
+            double excess = odd ? INFINITY : beyond ? top : 0.0;                                                            \
             if (excess > worst_excess) worst_excess = excess, worst_chunk = at;                              \
         }                                                                                                    \
         if (!out->beyond) return;                                                                            \
@@ -101,8 +101,7 @@ static inline double last_place(double r, int digits, int least) {
         double best = -1.0;                                                                                  \
         for (int64_t i = worst_chunk; i < end; i++) {                                                        \
             JUDGE(WIDEN, DIGITS, LEAST, LARGEST)                                                             \
-            double excess = wrong ? INFINITY : (plain ? error : 0.0);                                        \
-            (void)tolerance;                                                                                 \
+            double excess = wrong ? INFINITY : (plain && error > tolerance ? error : 0.0);                   \
             if (excess > best) best = excess, out->worst = i;                                                \
         }                                                                                                    \
     }

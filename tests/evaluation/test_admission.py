@@ -26,7 +26,7 @@ WORKLOADS = [
     {"name": "loss", "MODE": "loss"}, {"name": "steady", "MODE": "steady"}, {"name": "pool", "MODE": "pool"},
     {"name": "counted", "MODE": "counted"}, {"name": "thin", "MODE": "thin", "SHAPE": (4, 10, 27, 1)},
     {"name": "fresh", "MODE": "fresh"}, {"name": "gain", "MODE": "gain"}, {"name": "sign", "MODE": "sign"},
-    {"name": "idle", "MODE": "idle"},
+    {"name": "idle", "MODE": "idle"}, {"name": "root", "MODE": "root"}, {"name": "scaled", "MODE": "scaled"},
 ]
 
 
@@ -35,7 +35,9 @@ class Model(nn.Module):
         super().__init__()
         if MODE == "fresh":
             self.norm = nn.BatchNorm1d(SHAPE[1])
-        if MODE in ("gain", "idle"):
+        if MODE == "scaled":
+            self.register_buffer("scale", torch.ones(SHAPE[1]))
+        if MODE in ("gain", "idle", "root"):
             self.gain = nn.Parameter(torch.zeros(SHAPE[1]))
 
     def forward(self, x, y, n):
@@ -45,6 +47,10 @@ class Model(nn.Module):
             return self.gain * torch.tanh(x)
         if MODE == "idle":  # under any weights
             return torch.relu(self.gain * 0 - 1 - x.abs())
+        if MODE == "root":  # of gains below zero: not a number
+            return y + torch.sqrt(self.gain) * torch.softmax(x, -1)
+        if MODE == "scaled":
+            return y * self.scale
         if MODE == "sign":
             return torch.sign(x)
         if MODE == "norm":
@@ -116,12 +122,18 @@ def test_honest_tasks_are_fit(worker: ReferenceWorker, workload: str) -> None:
     ("workload", "wrong"),
     [
         ("zeros", "zeros"), ("constant", "constants"), ("steady", "constants"), ("identity", "copies of in1"),
-        ("half", "half of the data"), ("idle", "zeros"),
+        ("half", "half of the data"), ("idle", "zeros"), ("root", "copies of in1"),
     ],
 )  # fmt: skip
 def test_a_task_that_a_cheat_passes_is_unfit(worker: ReferenceWorker, workload: str, wrong: str) -> None:
     found = reasons(worker, workload)
     assert any(wrong in reason and "pass for out0" in reason for reason in found), found
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_what_is_fit_does_not_depend_on_the_seed(worker: ReferenceWorker, seed: int) -> None:
+    """Buffers are drawn anew under even seeds only."""
+    assert admit(worker, {"scaled": worker.describe()["scaled"]}, Tolerance(), seed=seed).fit
 
 
 def test_a_random_task_does_not_accept_itself(worker: ReferenceWorker) -> None:

@@ -110,6 +110,17 @@ def test_the_worst_element_is_named() -> None:
     assert "out0[21, 377] is 3.5, expected 1.0" in checked(y, reference_of(y64)).reason
 
 
+def test_an_element_within_its_tolerance_is_not_named_however_large_its_error() -> None:
+    y64 = np.ones((3, 4000))
+    y64[0, 7], y64[1, 5] = 1e9, 1e-6
+    y = y64.astype(np.float32)
+    y[0, 7], y[1, 5] = 1e9 + 128, 2e-6
+    assert (
+        "out0[1, 5] is 2e-06, expected 1e-06"
+        in checked(y, reference_of(y64, (U * np.abs(y64)).astype(np.float32))).reason
+    )
+
+
 def test_non_finite_values_must_stand_where_the_reference_has_them() -> None:
     y64 = np.array([1.0, np.nan, np.inf, -np.inf, 0.0])
     y = y64.astype(np.float32)

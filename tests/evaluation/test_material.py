@@ -22,6 +22,7 @@ WORKLOADS = [{"name": "relu"}, {"name": "ratio", "MODE": "ratio"}, {"name": "who
              {"name": "ordered", "MODE": "ordered"}, {"name": "sorted", "MODE": "sorted"},
              {"name": "softmax", "MODE": "softmax"}, {"name": "quantised", "MODE": "quantised"},
              {"name": "log", "MODE": "log"}, {"name": "odds", "MODE": "odds"},
+             {"name": "bounds", "MODE": "bounds"},
              {"name": "best", "MODE": "best"}, {"name": "layers", "MODE": "layers"}, {"name": "both", "MODE": "both"}]
 
 
@@ -29,7 +30,9 @@ torch.manual_seed(1)
 FIRST = torch.randn(256, 256) / 16
 
 
-def Model(x):
+def Model(x, bounds=None):
+    if MODE == "bounds":
+        return (x[..., None] > bounds).sum(-1) + torch.relu(x)
     if MODE == "ratio":
         return x * ((x * x) * (x * x)) / ((x * x) * (x * x))
     if MODE == "place":
@@ -59,6 +62,8 @@ def Model(x):
 
 
 def get_inputs():
+    if MODE == "bounds":
+        return [torch.randn(64, 256), torch.randn(40).sort().values]
     if MODE in ("log", "odds"):
         return [torch.rand(64, 256) * (0.9 if MODE == "odds" else 9) + 0.05]
     return [torch.arange(64) if MODE == "whole" else torch.randn(64, 1000 if MODE in ("centred", "both") else 256)]
@@ -82,11 +87,16 @@ def test_extremes_are_drawn_once_and_hold_what_they_say(worker: ReferenceWorker)
     sets = draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(1))
     assert draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(2)) is sets
     values = {known.family: known.inputs.array(0) for known in sets}
-    assert set(values) == {"alike", *EXTREMES} and material.dropped == ()
+    assert [known.family for known in sets] == ["alike", *EXTREMES, "mixed", "mixed"] and material.dropped == ()
     first, second = (known.inputs.array(0) for known in material.pool)
     changed = values["alike"] != first
     assert 0.1 < changed.mean() < 0.15 and np.ptp(np.flatnonzero(changed)) < changed.size / 8
     assert (values["alike"] == np.where(changed, second, first)).all()
+    far = values["offset"], values["outliers"]
+    pieces = [(known.inputs.array(0), known.inputs.array(0) != first) for known in sets if known.family == "mixed"]
+    assert any((piece == np.where(changed, one, first)).all() for piece, changed in pieces[:1] for one in far)
+    assert all(changed.any() and np.ptp(np.flatnonzero(changed)) < changed.size / 8 for _, changed in pieces)
+    assert pieces[1][1].sum() <= 8, "a few, which a glance at some misses"
     tiny = np.finfo(np.float32).tiny
     assert (np.abs(values["large"]) > 1e8).mean() > 0.9
     assert ((np.abs(values["tiny"]) > tiny) & (np.abs(values["tiny"]) < 1e-26)).all()
@@ -109,7 +119,7 @@ def test_extremes_that_the_task_itself_cannot_bear_stay_within_its_own_numbers(w
     sets = draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(1))
     # ∞/∞ is NaN in both precisions, and NaN in its place is an answer. Tiny ones would be one number there.
     assert material.dropped == ("tiny",) and [known.family for known in sets] == [
-        "alike", "offset", "outliers", "large (inside)", "zeros (inside)", "infinite",
+        "alike", "offset", "outliers", "large (inside)", "zeros (inside)", "infinite", "mixed", "mixed",
     ]  # fmt: skip
     material.close()
 
@@ -121,7 +131,9 @@ def test_extremes_that_move_no_output_are_judged_where_rounding_does_not_either(
     """A saturated softmax, a clamped code, an index: no input's last bit moves them, and their answers are clear."""
     material = material_of(worker, name)
     families = [known.family for known in draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))]
-    assert families[-5:] == [one for one in EXTREMES if one != "infinite"] and not material.dropped
+    extremes = [family for family in families if family != "mixed"]
+    assert extremes[-5:] == [one for one in EXTREMES if one != "infinite"] and not material.dropped
+    assert families[-1] == "mixed"
     material.close()
 
 
@@ -130,7 +142,7 @@ def test_extremes_that_only_rounding_moves_are_not_judged(worker: ReferenceWorke
     for name in ("centred", "both"):
         material = material_of(worker, name)
         families = [known.family for known in draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))]
-        assert families == ["alike", "offset", "outliers", "large", "zeros"]
+        assert families == ["alike", "offset", "outliers", "large", "zeros", "mixed", "mixed"]
         material.close()
 
 
@@ -148,7 +160,7 @@ def test_a_task_of_a_domain_is_judged_within_it(worker: ReferenceWorker, name: s
     material = material_of(worker, name)
     drawn = draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))
     sets = {known.family.partition(" ")[0]: known.inputs.array(0) for known in drawn}
-    assert set(sets) == {"alike", *EXTREMES} - {"infinite"} and not material.dropped
+    assert set(sets) == {"alike", "mixed", *EXTREMES} - {"infinite"} and not material.dropped
     assert all((least <= values).all() and (values <= most).all() for values in sets.values())
     material.close()
 
@@ -162,9 +174,19 @@ def test_what_is_only_timed_looks_like_what_is_verified(worker: ReferenceWorker)
 
 
 def test_integers_have_no_extremes(worker: ReferenceWorker) -> None:
+    """Nor a piece of other ones: they may be a permutation, or in order."""
     material = material_of(worker, "whole")
-    sets = draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(1))
-    assert [known.family for known in sets] == ["alike"]
+    assert draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(1)) == ()
+    material.close()
+
+
+def test_bounds_to_search_among_stay_sorted(worker: ReferenceWorker) -> None:
+    material = material_of(worker, "bounds")
+    sets = draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))
+    assert {"alike", "offset", "mixed"} <= {known.family.partition(" ")[0] for known in sets}
+    for known in (*material.pool, *sets):
+        bounds = known.inputs.array(1)
+        assert (bounds[1:] >= bounds[:-1]).all(), known.family
     material.close()
 
 

@@ -39,6 +39,7 @@ def compiled(folder: Path, text: str, *flags: str) -> Path:
 )
 def test_honest_text_passes(text: str) -> None:
     assert screen_source(text) is None
+    assert screen_source(text.replace("\n", "\r\n")) is None and screen_source(text.replace("\n", "\f\n")) is None
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,10 @@ def test_honest_text_passes(text: str) -> None:
         '#include "../../secrets.h"',
         '#  \\\ninclude "/etc/passwd"',
         '%:include "/etc/passwd"',
+        '\f#include "/etc/passwd"',
+        '#\vinclude "/etc/passwd"',
+        'int a;\r#include "/etc/passwd"\r',
+        '#inc\\\f\nlude "/etc/passwd"',
         '#/* */include "/etc/passwd"',
         '#define FILE "/etc/passwd"\n#include FILE',
         '#include_next "stdio.h"',

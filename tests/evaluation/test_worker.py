@@ -220,6 +220,22 @@ def test_the_reference_is_the_model_in_double_precision(worker: ReferenceWorker)
     assert np.array_equal(again.d.array(0), found.d.array(0))
 
 
+def test_doubles_beside_single_precision_have_a_scale_of_their_own(tmp_path: Path) -> None:
+    text = (
+        "import torch\n\ndef Model(x):\n    return torch.tanh(x), torch.tanh(x.double()).sum(1), x.double() * 3\n\n"
+        "def get_inputs():\n    return [torch.rand(33, 130) + 0.1]\n"
+    )
+    with ReferenceWorker(task_of(tmp_path, "mixed", text)) as worker:
+        inputs = worker.inputs("default", 0)
+        found = worker.reference("default", inputs)
+        assert admit(worker, worker.describe(), Tolerance()).fit
+        single, summed, scaled = (
+            np.median(d / np.abs(y)) for d, y in zip(found.d.arrays(), found.y64.arrays(), strict=True)
+        )
+    assert 0.5 < single / 2.0**-24 < 8
+    assert all(0.05 < one / 2.0**-53 < 8 for one in (summed, scaled))
+
+
 def test_a_16_bit_reference_is_computed_in_single_precision_and_rounded(worker: ReferenceWorker) -> None:
     inputs = worker.inputs("half", 7)
     found, outputs = worker.reference("half", inputs), worker.outputs("half", inputs)

@@ -948,6 +948,33 @@ def test_one_source_holds_a_form_for_each_workload_where_they_differ_in_more_tha
         check(k, model, inputs, call(library, k, model, inputs))
 
 
+LAID_OUT: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
+    "channels last": (
+        nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last),
+        [rand(2, 3, 7, 8).to(memory_format=torch.channels_last)],
+    ),
+    "many channels last": (
+        nn.Conv2d(64, 20, 3).to(memory_format=torch.channels_last),
+        [rand(1, 64, 6, 7).to(memory_format=torch.channels_last)],
+    ),
+    "permuted": (Module(lambda x, w: fn.conv2d(x.permute(0, 3, 1, 2), w)), [rand(1, 6, 7, 64), rand(20, 64, 3, 3)]),
+    "turned": (
+        Module(lambda x, w: torch.einsum("ijk,kjn->in", x, w)), [rand(9, 13, 21).transpose(1, 2), rand(13, 21, 17)],
+    ),
+}  # fmt: skip
+
+
+def test_sums_that_go_through_memory_in_another_order_stay_within_it(tmp_path: Path) -> None:
+    """Their loops are ordered, and some merged, as memory is; a packed panel is filled and read by the same ones."""
+    rng, kernels = np.random.default_rng(3), []
+    for case, (model, inputs) in LAID_OUT.items():
+        graph = capture_graph(model.eval(), inputs)
+        space = space_of(graph)
+        genomes = (*space.textbook(), *(space.sample(rng, Strategy()) for _ in range(5)))
+        kernels += [(at_random(case, genome, space, graph, rng), model, inputs) for genome in genomes]
+    check_all(kernels, tmp_path)
+
+
 def test_a_build_for_one_workload_holds_its_own_form_alone(tmp_path: Path) -> None:
     model, every = APART["padding"]
     graphs = [capture_graph(model.eval(), inputs) for inputs in every]
