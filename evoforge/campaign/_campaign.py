@@ -297,7 +297,7 @@ class Campaign:
         if self._replay is None:
             return Clock(budget.evals, budget_s, self.row.wall_s, min(_RESERVE_S, budget_s / 10) if budget_s else 0.0)
         twin = _recorded_campaign(self._replay, self.row)
-        if twin.seed != self.row.seed:
+        if self._extend or twin.seed != self.row.seed:
             return Clock(budget.evals, budget_s, replay=True)
         # Wall time cannot be replayed: where the recorded campaign was cut off, so is this one.
         evaluations, confirms = _recorded_counts(self._replay, twin.name)

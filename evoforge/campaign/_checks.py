@@ -12,7 +12,7 @@ from evoforge.config import CampaignConfig
 from evoforge.core import PROTOCOL_VERSION, Candidate, Target, Task
 from evoforge.errors import EnvironmentChangedError, ParameterError, UnsupportedError, UsageError
 from evoforge.evaluation.imported import file_digest, imported_text
-from evoforge.evaluation.targets import resolve_target
+from evoforge.evaluation.targets import find_compiler, resolve_target
 from evoforge.evaluation.tasks import load_task
 from evoforge.prompts import PromptPool
 from evoforge.storage import CampaignRow
@@ -89,6 +89,8 @@ def check_unchanged(row: CampaignRow) -> None:
     if row.protocol != PROTOCOL_VERSION and not changed:
         changed = [f"protocol was {row.protocol}, is {PROTOCOL_VERSION}"]
     if changed:
+        if now.get("compiler") == "none" != then.get("compiler"):
+            find_compiler()  # says what is missing: nothing was changed
         raise EnvironmentChangedError(
             f"campaign {row.name} was measured elsewhere: {'; '.join(changed)}. Its numbers cannot be mixed with new "
             f"ones: start a new campaign here (evoforge run), or resume it where it began"

@@ -197,7 +197,10 @@ def _misuse_or_bug(error: Exception, as_json: bool) -> int:
         text = f"this is a bug in evoforge: {type(error).__name__}: {error}; please report it with the lines above"
         return fail(type(error).__name__, text, as_json, EXIT_MISUSE, finished_before(error))
     if type(error).__name__ == "NoArgsIsHelpError":
-        print(explain())
+        try:
+            print(explain(), flush=True)
+        except OSError:  # nobody reads any more
+            give_up(sys.stdout)
         return EXIT_MISUSE
     context = getattr(error, "ctx", None)
     hint = f" (see '{context.command_path} --help')" if context else ""

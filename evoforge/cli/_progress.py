@@ -120,6 +120,7 @@ class Progress:
         self._live: Live | None = None
         self._last_line_s = 0.0
         self._told: set[str] = set()
+        self._best = ""
         self._started = time.monotonic()
 
     @property
@@ -183,8 +184,9 @@ class Progress:
             self._line(f"new meta-prompt {data['ref']} from {', '.join(data['parents']) or 'nothing'}")
         elif event.kind == "first":
             self._line(f"first correct kernel: {first_text(data)}")
-        elif event.kind == "best":
-            self._line(f"best: {best_text(data)}")
+        elif event.kind == "best" and (text := f"best: {best_text(data)}") != self._best:
+            self._best = text  # the archive changes in other cells, too
+            self._line(text)
         elif event.kind == "progress" and event.at_s - self._last_line_s >= _LINE_EVERY_S:
             self._last_line_s = event.at_s
             parts = [count_text(state), coverage_text(state), models_text(state), state.phase, left_text(state)]

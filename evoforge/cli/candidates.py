@@ -36,7 +36,8 @@ def show(prefix: _Prefix, store: StoreUrl = DEFAULT_STORE, as_json: Json = False
     for key in ("candidate", "language", "operator", "meta_prompt", "model", "licence"):
         print(f"{key.replace('_', ' '):<12} {found.get(key) or '–'}")
     print(f"{'parents':<12} {' '.join(str(parent)[:12] for parent in found.get('parents') or ()) or '–'}")
-    rows = found.get("evaluations") or []
+    every = found.get("evaluations") or []
+    rows = [row for row in every if row["status"] != "DUPLICATE"] or every
     if rows:
         heats: tuple[Column, ...] = (
             ("hot", lambda row: speedup_text(row.get("speedup_hot"))),
@@ -55,10 +56,12 @@ def show(prefix: _Prefix, store: StoreUrl = DEFAULT_STORE, as_json: Json = False
                 ("latency", lambda row: ms_text(row.get("latency_ms"))),
                 ("params", lambda row: params_text(row.get("params"))),
                 *(column for column in heats if any(column[1](row) != "–" for row in rows)),
-                ("sandbox", lambda row: str(row.get("sandbox", "–"))),
+                ("sandbox", lambda row: "–" if row["status"] == "DUPLICATE" else str(row.get("sandbox", "–"))),
             ),
             numeric=("speed-up", "latency", "hot", "cold"),
         )
+    if len(rows) < len(every):
+        print(f"{len(every) - len(rows)} more settings compile to what was tried (--json lists them)")
     # Below the table: one would not fit into it, and says what to mend.
     for status, reason in dict.fromkeys((row["status"], row["reason"]) for row in rows if row.get("reason")):
         print(printable(f"{status}: {reason}", NEWLINES))

@@ -145,7 +145,10 @@ def _labels(figure: Figure, axes: Any, data: HeatmapData) -> None:
         f"QD score {data.qd_score:.1f}"
     )
     figure.text(0.02, 0.895, summary, fontsize=9.5, color=MUTED, va="center")
-    legend = "speed-up over the campaign's baseline; framed: highest lower bound; blank: empty; hatched: unreachable"
+    legend = (
+        "latest speed-up over the campaign's baseline; framed: first by the search's own lower bounds; blank: empty; "
+        "hatched: unreachable"
+    )
     figure.text(0.02, 0.025, legend, fontsize=8, color=MUTED)
 
 

@@ -21,7 +21,7 @@ from evoforge.archives import Archive, fold_confirmations
 from evoforge.campaign import Campaign, Event, bench, elites, lineage, show, status
 from evoforge.config import Budget, CampaignConfig
 from evoforge.core import Kind, Status, Target
-from evoforge.errors import EnvironmentChangedError, NotFoundError, UsageError
+from evoforge.errors import EnvironmentChangedError, MissingToolError, NotFoundError, UsageError
 from evoforge.evaluation.ceilings import measure_ceilings
 from evoforge.evaluation.forking import WORKER_NAME
 from evoforge.evaluation.tasks import load_task
@@ -247,6 +247,27 @@ def test_a_changed_machine_is_named_and_refused(
     monkeypatch.setattr(_checks, "resolve_target", other_compiler)
     with pytest.raises(EnvironmentChangedError, match=r"compiler was .* is 'g\+\+ 99'"):
         Campaign.resume("small-1", url)
+
+
+def test_without_a_compiler_that_is_what_is_said(
+    finished: tuple[str, Any, Recorder], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And not that the machine is another one."""
+    url, _, _ = finished
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(MissingToolError, match=r"expected a C\+\+ compiler"):
+        Campaign.resume("small-1", url)
+
+
+def test_a_replay_that_extends_goes_on_to_its_own_budget(
+    finished: tuple[str, Any, Recorder], small_task: Path, tmp_path: Path
+) -> None:
+    """The recorded one ended before."""
+    url, _, _ = finished
+    wanted = config(small_task).model_copy(update={"budget": Budget(evals=EVALS + 2)})
+    longer = Campaign.create(wanted, f"sqlite:///{tmp_path}/longer.db", replay=url, replay_extend=True)
+    assert longer.run().evaluations == EVALS + 2
 
 
 def test_stopped_at_random_moments_it_still_ends_with_everything(small_task: Path, tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ def test_a_pipe_gets_sparse_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert out == ""
     lines = [line.partition("] ")[2] for line in err.splitlines()]
     assert lines.count("starting the reference") == 1
+    assert len([line for line in lines if line.startswith("best: ")]) == 1, "the same best is told once"
     assert "campaign quickstart" in lines
     assert "first correct kernel: 3.21 ms, 1.40× eager" in lines
     assert "baseline of default: compiled; eager 5 ms, compiled 3 ms" in lines
