@@ -207,15 +207,15 @@ class Kernel(torch.nn.Module):
         raise _Unusable(f"{what} sizes, strides or dtypes than the kernel was made for ({_known(self._rows)})")
 
     def _plan(self, row, args, leaves, constants):
-        name = row["name"]
-        plan = self._plans.get(name)
+        key = row["name"], torch.get_num_threads()  # what is right on two threads need not be on four
+        plan = self._plans.get(key)
         if plan is None:
             with self._lock:
-                plan = self._plans.get(name)
+                plan = self._plans.get(key)
                 if plan is None:
                     expected = row["arguments"] = row.get("arguments") or _expected_arguments(row)
                     _require_same(expected, args)  # another call may be the right one
-                    plan = self._plans[name] = self._make_plan(row, args, leaves, constants)
+                    plan = self._plans[key] = self._make_plan(row, args, leaves, constants)
         if isinstance(plan, _Unusable):
             raise plan
         _require_same(plan.arguments, args)
@@ -247,6 +247,7 @@ class _Route:
     def __init__(self, reference, plan):
         self.plan = plan
         self._inputs = plan.specs["inputs"]
+        self._threads = torch.get_num_threads()
         self._modules = [(module._modules, dict(module._modules), module) for module in reference.modules()]
         holders = [held for module in reference.modules() for held in (module._parameters, module._buffers)]
         self._holders = [(held, dict(held)) for held in holders if held]
@@ -257,6 +258,7 @@ class _Route:
         """Whether nothing has changed that could send these arguments elsewhere."""
         return (
             len(args) == len(self._inputs)
+            and torch.get_num_threads() == self._threads
             and all(map(_Spec.is_it, self._inputs, args))
             and all(map(_Spec.is_it, self.plan.specs["constants"], self.constants))
             and not any(self._empty)

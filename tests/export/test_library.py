@@ -427,6 +427,25 @@ def test_a_first_call_that_differs_is_not_the_last_word(tmp_path: Path) -> None:
     assert done.returncode == 0 and done.stderr == "", done.stderr
 
 
+def test_another_number_of_threads_is_tried_out_before_it_is_believed(tmp_path: Path) -> None:
+    folder = write_library(library("(call->threads == 3 ? 1.1f : 1.0f)"), tmp_path / "threaded")
+    done = use(
+        folder,
+        """
+        import torch, warnings, threaded
+        k, x, r = threaded.load(), torch.randn(24, 40), torch.randn(24, 40)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for threads, refused in ((1, False), (3, True), (2, False), (3, True), (1, False)):
+                torch.set_num_threads(threads)
+                for _ in range(3):
+                    torch.testing.assert_close(k(x, r), k.reference(x, r))
+                assert (k.why_not(x, r) is not None) == refused, threads
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_state_that_forward_assigns_does_not_hide_the_kernel(tmp_path: Path) -> None:
     task = TASK.replace("self.eps = eps", "self.eps, self.one, self.two = eps, torch.ones(2), torch.ones(2)")
     task = task.replace("        total = x", "        self.two = self.one.to(x.device)\n        total = x")
