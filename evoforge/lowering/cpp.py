@@ -147,10 +147,13 @@ def _told_apart(domains: Sequence[Domain]) -> list[str]:
     looked at too: what is traced is a smaller workload, which may have another one's sizes.
     """
     own = [{name: t for name, t in domain.tensors.items() if t.kind != "tmp"} for domain in domains]
-    if len({tuple(sorted((name, len(t.shape)) for name, t in tensors.items())) for tensors in own}) > 1:
-        raise UnsupportedError(
-            "expected workloads of as many tensors, with as many dimensions, got others; make them separate tasks"
-        )
+    for name in sorted(set().union(*own)):
+        ranks = [f"{len(tensors[name].shape)} dimensions" if name in tensors else "none" for tensors in own]
+        if len(set(ranks)) > 1:
+            raise UnsupportedError(
+                f"expected {name} in all workloads with as many dimensions, got {', '.join(ranks)}; make them separate "
+                "tasks"
+            )
     found: list[list[str]] = [[] for _ in domains]
     for facts in (_sizes, _strides, _dtypes):
         for name in own[0]:

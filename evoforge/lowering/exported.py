@@ -265,16 +265,21 @@ def _refuse_another(program: Any, model: Any, inputs: tuple[Any, ...]) -> None:
     if sum(one.numel() for one in values if isinstance(one, torch.Tensor)) > _MOST_COMPARED:
         return
     try:
-        expected, found = (pytree.tree_leaves(run(*inputs)) for run in (model, program.module()))
+        expected, again, found = (pytree.tree_leaves(run(*inputs)) for run in (model, model, program.module()))
     except Exception:  # boundary: what cannot be run twice is judged as it is
         return
     output = next(node for node in program.graph.nodes if node.op == "output")
-    for at, (one, other) in enumerate(zip(expected, found, strict=True)):
+    for at, (one, twice, other) in enumerate(zip(expected, again, found, strict=True)):
         if not isinstance(one, torch.Tensor) or not one.is_floating_point() or not one.numel():
             continue
-        one, other = one.double(), other.double()
-        largest = one.abs().nan_to_num(0, 0, 0).max()
-        if not torch.allclose(other, one, rtol=0.05, atol=float(0.05 * largest), equal_nan=True):
+        one, twice, other = one.double(), twice.double(), other.double()
+        room = {"rtol": 0.05, "atol": float(0.05 * one.abs().nan_to_num(0, 0, 0).max()), "equal_nan": True}
+        if not torch.allclose(twice, one, **room):
+            raise UnsupportedError(
+                f"expected the same outputs for the same inputs, got others the second time for output {at}; take "
+                "random operators out of forward()"
+            )
+        if not torch.allclose(other, one, **room):
             raise UnsupportedError(
                 "expected torch to take the model apart into what it computes, got something else for output "
                 f"{at}{_recorded_line(output.args[0][at])}; write out the operator whose decomposition is wrong"

@@ -238,6 +238,15 @@ def test_a_plain_tensor_that_forward_assigns_anew_is_no_effect() -> None:
     assert [(name, id(one)) for name, one in model.named_buffers()] == [(name, id(one)) for name, one in buffers]
 
 
+def test_a_random_operator_is_named_for_what_it_is() -> None:
+    class Random(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.dropout(x, 0.3)
+
+    with pytest.raises(UnsupportedError, match="the second time for output 0; take random operators out"):
+        capture_graph(Random(), [torch.randn(64, 32)])
+
+
 def test_what_torch_takes_apart_wrongly_is_refused() -> None:
     class Loss(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
