@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import linecache
 import random
 import sys
@@ -26,6 +27,20 @@ from evoforge.evaluation.worker_state import adopt_tensors, kept, share_plain_te
 from evoforge.evaluation.worker_tensors import TORCH_DTYPES, OnCpu, drawn, plain, spec_of
 
 __all__ = ["WorkloadModel", "available_bytes"]
+
+
+def _init_arguments(entry: Any, arguments: Sequence[Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """What Model is called with: ``[[2, 3], {"bias": False}]`` holds positions and names, where Model has such names.
+
+    Without any names it does where Model does not take a list and a dict.
+    """
+    if len(arguments) == 2 and isinstance(arguments[0], list) and isinstance(arguments[1], dict):
+        ways: list[tuple[Sequence[Any], Mapping[str, Any]]] = [(arguments, {}), (arguments[0], arguments[1])]
+        for positional, named in reversed(ways) if arguments[1] else ways:
+            with contextlib.suppress(TypeError, ValueError):
+                inspect.signature(entry).bind(*positional, **named)
+                return positional, named
+    return arguments, {}
 
 
 class WorkloadModel:
@@ -193,11 +208,18 @@ class WorkloadModel:
         if not isinstance(arguments, list | tuple):
             raise self._refused(f"expected get_init_inputs() to return a list, got {type(arguments).__name__}")
         _seed_everything(seed)
+        positional, named = _init_arguments(entry, arguments)
         with self.blamed("Model(*get_init_inputs())"), OnCpu():
-            made = entry(*arguments) if isinstance(entry, type) else entry
+            made = entry(*positional, **named) if isinstance(entry, type) else entry
         if not callable(made):
             raise self._refused(f"expected Model to be a torch.nn.Module or a function, got {type(made).__name__}")
         model = made if isinstance(made, torch.nn.Module) else _FunctionModel(made)
+        held = (*model.named_parameters(), *model.named_buffers())
+        if lazy := [name for name, tensor in held if torch.nn.parameter.is_lazy(tensor)]:
+            raise self._refused(
+                f"expected parameters whose sizes are known, got {', '.join(lazy)} of a lazy module; write the sizes "
+                "out (nn.Linear for nn.LazyLinear)"
+            )
         adopt_tensors(model)
         return model.eval()
 

@@ -1147,3 +1147,39 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one(tmp_path: Path) -
     for process in (at_work, last):
         process.communicate("", timeout=60)
     assert not used.exists() and not own.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        ("[[2], {'b': 3}]", "2 3 0"),
+        ("[[2, 3], {}]", "[2, 3] {} 0"),
+        ("[[], {'a': [], 'b': {}}]", "[] {} 0"),
+        ("[[2], {'x': 3}]", "[2] {'x': 3} 0"),
+        ("[[2, 3, 4], {}]", "[2, 3, 4] {} 0"),
+        ("[2, 3, 4]", "2 3 4"),
+    ],
+)
+def test_what_model_is_made_with_may_have_names(tmp_path: Path, given: str, made: str) -> None:
+    text = (
+        "import torch\n\nclass Model(torch.nn.Module):\n"
+        "    def __init__(self, a, b, c=0):\n        super().__init__()\n"
+        f"        if f'{{a}} {{b}} {{c}}' != {made!r}:\n            raise ValueError(f'got {{a}} {{b}} {{c}}')\n\n"
+        "    def forward(self, x):\n        return x * 2\n\ndef get_inputs():\n    return [torch.randn(4)]\n\n"
+        f"def get_init_inputs():\n    return {given}\n"
+    )
+    with ReferenceWorker(task_of(tmp_path, "made", text)) as worker:
+        assert worker.describe()
+
+
+def test_lazy_modules_are_refused_by_name(tmp_path: Path) -> None:
+    text = (
+        "import torch\n\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.head = torch.nn.LazyLinear(7)\n\n    def forward(self, x):\n        return self.head(x)\n\n"
+        "def get_inputs():\n    return [torch.randn(4, 3)]\n\ndef get_init_inputs():\n    return []\n"
+    )
+    with (
+        ReferenceWorker(task_of(tmp_path, "lazy", text)) as worker,
+        pytest.raises(TaskError, match=r"head\.weight.*LazyL"),
+    ):
+        worker.describe()
