@@ -27,7 +27,15 @@ from evoforge.evaluation.build import Builder
 from evoforge.evaluation.built import Built
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.comparison import Comparison, duel, looked_at
-from evoforge.evaluation.material import Known, draw_extremes, draw_unseen, know_ring, make_material, widen_pool
+from evoforge.evaluation.material import (
+    Known,
+    draw_extremes,
+    draw_touched,
+    draw_unseen,
+    know_ring,
+    make_material,
+    widen_pool,
+)
 from evoforge.evaluation.priority import measuring
 from evoforge.evaluation.race import race
 from evoforge.evaluation.rounds import in_rounds
@@ -84,7 +92,8 @@ class Judge:
         self._stand = Stand(
             task=task, target=target, sandbox=sandbox, threads=self._threads,
             builder=Builder(target, sandbox=sandbox, busy=self._busy), baselines=self._baselines, busy=self._busy,
-            rng=self._rng, unseen=self._unseen, extremes=self._extremes, call_limit_s=call_limit_s,
+            rng=self._rng, unseen=self._unseen, extremes=self._extremes, touched=self._touched,
+            call_limit_s=call_limit_s,
             baseline={workload.name: "eager" for workload in task.workloads},
         )  # fmt: skip
 
@@ -383,6 +392,10 @@ class Judge:
     def _extremes(self, name: str) -> tuple[Known, ...]:
         with self._reference_at_work() as reference:
             return draw_extremes(reference, self._stand.materials[name], self.task.tolerance, self._rng)
+
+    def _touched(self, name: str) -> Known | None:
+        with self._reference_at_work() as reference:
+            return draw_touched(reference, self._stand.materials[name], self.task.tolerance, self._rng)
 
     def _unseen(self, name: str) -> Known:
         """A secret set that no trial has met.

@@ -15,6 +15,7 @@ from evoforge.errors import EvoforgeError, WorkerError
 from evoforge.evaluation.check import check_outputs, poison_slack
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.timing import ring_size
+from evoforge.evaluation.wire import PARTLY
 from evoforge.evaluation.worker import DOMAINS, EXTREMES, FAMILIES, Reference, ReferenceWorker
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Material",
     "draw_extremes",
     "draw_known",
+    "draw_touched",
     "draw_unseen",
     "know_ring",
     "lengthen_ring",
@@ -73,7 +75,8 @@ class Material:
     known. `spare` are further output buffers, so that a brief batch can write every answer to a place of
     its own. `copies` are its sets again and again, in memory of their own, as many as a cold ring needs.
     `dropped` names families on which the reference is not finite, is moot or does not accept itself.
-    `extremes` are drawn when first wanted (`draw_extremes`). `eager_s` is what one eager call takes.
+    `extremes` are drawn when first wanted (`draw_extremes`), as is `touched` (`draw_touched`). `eager_s` is what one
+    eager call takes.
     `scattered_bytes_per_s` is how fast one thread (False), or all (True), write outputs to places of their own
     (`know_scatter`).
     """
@@ -92,6 +95,8 @@ class Material:
     widened: bool = False
     reserve: Known | None = None
     reserve_uses: int = 0
+    touched: Known | None = None
+    untouchable: bool = False
     eager_s: float = 0.0
     scattered_bytes_per_s: dict[bool, float] = field(default_factory=dict)
 
@@ -115,8 +120,9 @@ class Material:
         return self.pool[index].reference if index < 2 else self.answers.get(index)
 
     def close(self) -> None:
-        for known in (*self.pool, *(self.extremes or ()), *([self.reserve] if self.reserve else [])):
-            known.close()
+        for known in (*self.pool, *(self.extremes or ()), self.reserve, self.touched):
+            if known is not None:
+                known.close()
         for reference in self.answers.values():
             reference.close()
         weights = [self.constants] if self.constants else []
@@ -174,6 +180,22 @@ def draw_unseen(worker: ReferenceWorker, material: Material, tolerance: Toleranc
     return draw_known(worker, material.name, rng)
 
 
+def draw_touched(
+    worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator
+) -> Known | None:
+    """A set and the workload's own weights but for a piece of one of them; None where the task has or bears none.
+
+    Drawn once and kept. Who knows weights again by some of them is met.
+
+    Raises:
+        WorkerError: the reference process died.
+    """
+    if material.touched is None and material.constants is not None and not material.untouchable:
+        material.touched = _under(worker, material, tolerance, rng, PARTLY + _seed(rng), "touched")
+        material.untouchable = material.touched is None
+    return material.touched
+
+
 def _seed(rng: np.random.Generator) -> int:
     return int(rng.integers(_SEEDS))
 
@@ -208,8 +230,9 @@ def _under_other_weights(
 
 
 def _under(
-    worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator, weights: int
-) -> Known | None:
+    worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator, weights: int,
+    family: str = "given",
+) -> Known | None:  # fmt: skip
     inputs, constants = worker.inputs(material.name, _seed(rng)), worker.constants(material.name, weights)
     try:
         reference = worker.reference(material.name, inputs, weights)
@@ -219,7 +242,7 @@ def _under(
         inputs.close()
         constants.close()
         return None
-    known = Known(inputs, reference, "given", constants)
+    known = Known(inputs, reference, family, constants)
     if known.finite and not reference.moot and _accepts_itself(worker, material.name, known, tolerance, weights):
         return known
     known.close()

@@ -62,7 +62,7 @@ class Proof:
                 left = [one for one in rest if one.serial not in self._passed]
                 groups = [([self._stand.unseen(name)], 3), (left, 1)]
             for known, repeats in groups:
-                if known and (seconds := self._verify_on(built, material, known, repeats, enough_s[name])):
+                if known and (seconds := self._verify_on(built, material, known, repeats, enough_s[name], unseen)):
                     return name, seconds
         return None
 
@@ -95,7 +95,7 @@ class Proof:
         return self._stand.passed[self._candidate.id, tuple(sorted(self._params.items()))]
 
     def _verify_on(
-        self, built: Built, material: Material, known: Sequence[Known], repeats: int, enough_s: float
+        self, built: Built, material: Material, known: Sequence[Known], repeats: int, enough_s: float, unseen: bool
     ) -> float:
         """`verify` on sets that go with the same weights; seconds of the call that cut it short, else 0."""
         stand = self._stand
@@ -105,9 +105,11 @@ class Proof:
                 runner, known, material.outputs, stand.task.tolerance,
                 limit_s=stand.limit_s(material), repeats=repeats, enough_s=enough_s,
             )  # fmt: skip
-            keeps = built.stateful or (runner.info.workspace_bytes > 0 and known[0].constants is not None)
-            if keeps and not found.cut_short_s:
-                self._verify_later(runner, material, known)
+            if not found.cut_short_s:
+                if built.stateful:
+                    self._verify_later(runner, material, known)
+                if unseen and (built.stateful or runner.info.workspace_bytes):
+                    self._verify_weights(runner, material, known[0])
         if not found.cut_short_s:
             self._passed.update(item.serial for item in known)
         self.met(found.max_error)
@@ -116,14 +118,25 @@ class Proof:
         return found.cut_short_s
 
     def _verify_later(self, runner: Runner, material: Material, known: Sequence[Known]) -> None:
+        """Of the same weights: other data."""
         first, *others = known
-        if first.constants is not None:  # the workload's own weights can take their place, if they are not packed
-            own = replace(material.pool[0], constants=material.constants)
-            others = [] if "prepacked" in self.flags else [own]
-        elif not others and first.serial != material.pool[0].serial:
+        if not others and first.constants is None and first.serial != material.pool[0].serial:
             others = [material.pool[0]]
         if others:
-            verify_later(
-                runner, first, others[0], material.outputs, self._stand.task.tolerance, self._stand.rng,
-                limit_s=self._stand.limit_s(material),
-            )  # fmt: skip
+            self._exchanged(runner, material, first, others[0])
+
+    def _verify_weights(self, runner: Runner, material: Material, first: Known) -> None:
+        """Other weights, all or some of them, where they are not packed: the workload's own where those are others."""
+        if material.constants is None or "prepacked" in self.flags:
+            return
+        own = replace(material.pool[0], constants=material.constants)
+        if first.constants is not None:
+            self._exchanged(runner, material, first, own)
+        elif touched := self._stand.touched(material.name):
+            self._exchanged(runner, material, replace(first, constants=material.constants), touched)
+
+    def _exchanged(self, runner: Runner, material: Material, first: Known, other: Known) -> None:
+        verify_later(
+            runner, first, other, material.outputs, self._stand.task.tolerance, self._stand.rng,
+            limit_s=self._stand.limit_s(material),
+        )  # fmt: skip

@@ -32,7 +32,8 @@ class Stand:
     `baseline` names a side per workload, `bounds_ms` the physical bound of its latency, `traces` the
     shrunken signature on which facts are traced, `unfused` the tensor-sized intermediates of the task
     when nothing is fused. `unseen` gives a secret set of a workload that no trial has met, `extremes`
-    its sets of extreme values. `passed` remembers which sets a kernel at its values has passed.
+    its sets of extreme values, `touched` one whose weights are others
+    in part. `passed` remembers which sets a kernel at its values has passed.
     """
 
     task: Task
@@ -45,6 +46,7 @@ class Stand:
     rng: np.random.Generator
     unseen: Callable[[str], Known]
     extremes: Callable[[str], Sequence[Known]]
+    touched: Callable[[str], Known | None]
     call_limit_s: float
     materials: dict[str, Material] = field(default_factory=dict)
     baseline: dict[str, str] = field(default_factory=dict)

@@ -13,10 +13,13 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["MAX_FDS", "receive", "send"]
+__all__ = ["MAX_FDS", "PARTLY", "receive", "send"]
 
 MAX_FDS = 128
 """Descriptors in one message; the kernel allows 253."""
+
+PARTLY = 1 << 32
+"""Seeds of weights from here on draw a piece of one parameter anew, those below all weights."""
 
 _LENGTH = struct.Struct("<I")
 _MAX_BYTES = 1 << 28

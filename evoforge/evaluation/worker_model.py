@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 from evoforge.core import Signature
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
 from evoforge.evaluation.tasks import apply_overrides, tolerance_of
+from evoforge.evaluation.wire import PARTLY
 from evoforge.evaluation.worker_precision import NamedAs
 from evoforge.evaluation.worker_state import adopt_tensors, kept, share_plain_tensors
 from evoforge.evaluation.worker_tensors import TORCH_DTYPES, OnCpu, drawn, plain, spec_of
@@ -86,8 +87,11 @@ class WorkloadModel:
         They are made anew under `seed`; parameters that come out the same, being made of constants, are
         scaled by U[0.5, 1.5) and moved by a tenth of their size, running means and variances likewise. Under even
         seeds finite buffers of the state dict are scaled, too: nobody says that they keep what the task puts there. A
-        model whose weights then have other shapes keeps those that it had.
+        model whose weights then have other shapes keeps those that it had. Of seeds from `PARTLY` on only a piece of
+        one parameter, a sixty-fourth of it, is another.
         """
+        if seed >= PARTLY:
+            return self._touched(seed - PARTLY)
         model = copy.deepcopy(self._make_model(self._module, seed))
         old = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         new = {**dict(model.named_parameters()), **dict(model.named_buffers())}
@@ -108,6 +112,23 @@ class WorkloadModel:
         other = copy.copy(self)
         other.model = model
         return other
+
+    def _touched(self, seed: int) -> WorkloadModel:
+        anew, generator = self.redrawn(seed), torch.Generator().manual_seed(seed)
+        made = copy.deepcopy(self.model)
+        pairs = zip(made.parameters(), anew.model.parameters(), strict=True)
+        unlike = [(own, other) for own, other in pairs if own.is_floating_point() and not torch.equal(own, other)]
+        if not unlike:
+            return self
+        own, other = unlike[int(torch.randint(len(unlike), (), generator=generator))]
+        values, count = own.flatten(), -(-own.numel() // 64)
+        start = int(torch.randint(own.numel() - count + 1, (), generator=generator))
+        values[start : start + count] = other.flatten()[start : start + count]
+        own.copy_(values.view(own.shape))
+        share_plain_tensors(self.model, made)
+        found = copy.copy(self)
+        found.model = made
+        return found
 
     def example(self) -> list[Any]:
         """Forward's arguments from get_inputs() under the campaign's seed."""

@@ -10,7 +10,7 @@ import pytest
 
 from evoforge.core import Tolerance
 from evoforge.evaluation.check import check_outputs
-from evoforge.evaluation.material import Material, draw_extremes, make_material
+from evoforge.evaluation.material import Material, draw_extremes, draw_touched, make_material
 from evoforge.evaluation.tasks import load_task
 from evoforge.evaluation.worker import EXTREMES, ReferenceWorker
 
@@ -197,4 +197,54 @@ def test_an_index_is_judged_where_values_are_equal(worker: ReferenceWorker) -> N
     inputs = ties.inputs.array(0)
     assert (ties.reference.y64.array(0) == inputs.argmax(-1)).all(), "the first of them"
     assert (inputs == inputs.max(-1, keepdims=True)).sum(-1).max() > 1
+    material.close()
+
+
+WEIGHTS = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(64, 96)
+        self.second = nn.Linear(96, 32)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+
+def get_inputs():
+    return [torch.randn(16, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_piece_of_one_weight_is_another(tmp_path: Path) -> None:
+    (tmp_path / "layers.py").write_text(WEIGHTS)
+    with ReferenceWorker(load_task(str(tmp_path / "layers.py"))) as worker:
+        material = make_material(
+            worker, "default", worker.describe()["default"], np.random.default_rng(0), l2_total_bytes=1 << 16
+        )
+        known = draw_touched(worker, material, Tolerance(), np.random.default_rng(1))
+        assert known is not None and known.constants is not None and material.constants is not None
+        assert draw_touched(worker, material, Tolerance(), np.random.default_rng(2)) is known, "drawn once"
+        pairs = list(zip(material.constants.arrays(), known.constants.arrays(), strict=True))
+        (own, other), *others = sorted(pairs, key=lambda pair: np.array_equal(*pair))
+        assert all(np.array_equal(*pair) for pair in others)
+        changed = np.flatnonzero(own != other)
+        assert 0 < changed.size <= -(-own.size // 64) and np.ptp(changed) < -(-own.size // 64)
+        first, bias, second, shift = (one.astype(np.float64) for one in known.constants.arrays())
+        hidden = np.maximum(known.inputs.array(0).astype(np.float64) @ first.T + bias, 0)
+        np.testing.assert_allclose(known.reference.y64.array(0), hidden @ second.T + shift, rtol=1e-9, atol=1e-12)
+        material.close()
+
+
+def test_a_task_without_weights_has_none_to_touch(worker: ReferenceWorker) -> None:
+    material = material_of(worker, "relu")
+    assert draw_touched(worker, material, Tolerance(), np.random.default_rng(1)) is None
     material.close()
