@@ -165,6 +165,12 @@ def test_stdout_is_the_protocol_and_nothing_else(prepared: Any) -> None:
     assert all(line.startswith("{") for line in done.stdout.splitlines())
 
 
+def test_a_store_that_is_not_there_is_told_at_the_start(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "evoforge", "mcp", "--store", f"sqlite:///{tmp_path}/typo.db"]
+    done = subprocess.run(command, input="", capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "" and done.stderr.startswith("note: there is no store at") and done.stderr.count("\n") == 1
+
+
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--root"):
         serve("memory://", tmp_path / "nowhere")
