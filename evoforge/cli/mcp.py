@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from evoforge.cli._options import DEFAULT_STORE, StoreUrl
-from evoforge.errors import NotFoundError, UsageError
+from evoforge.errors import UsageError
 
 __all__ = ["mcp"]
 
@@ -32,12 +31,7 @@ def mcp(
     the agent's client; ends when that closes stdin.
     """
     from evoforge.mcp import serve
-    from evoforge.storage import open_store
 
     if sandbox not in _LEVELS:
         raise UsageError(f"expected --sandbox {', '.join(_LEVELS)}, got {sandbox!r}")
-    try:
-        open_store(store, create=False).close()
-    except NotFoundError as error:  # one may come yet; a wrong --store should not wait for the first call
-        print(f"note: {error}", file=sys.stderr)
     serve(store, root, sandbox=sandbox)

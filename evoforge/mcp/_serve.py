@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from evoforge.errors import MissingToolError
@@ -30,6 +31,8 @@ def serve(store_url: str, root: str | Path = ".", *, sandbox: str = "strict") ->
             "evoforge mcp needs the SDK mcp>=2; run in evoforge's folder: pip install -e '.[mcp]'"
         ) from None
     with Tools(store_url, root, sandbox=sandbox) as tools:
+        if tools.missing:  # it may come yet; a wrong address should not wait for the first call
+            sys.stderr.write(f"note: {tools.missing}\n")
         try:
             build_server(tools).run("stdio")
         except* BrokenPipeError:

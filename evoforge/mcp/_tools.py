@@ -10,7 +10,6 @@ import math
 import os
 import stat
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -45,8 +44,12 @@ class Tools:
         self._root = Path(root).resolve()
         if not self._root.is_dir():
             raise UsageError(f"expected a folder, got {root}; give --root FOLDER")
-        with suppress(NotFoundError):
+        self.missing = ""
+        """Why there is no store yet; empty where there is one."""
+        try:
             open_store(store_url, create=False).close()  # said now, and not at every call
+        except NotFoundError as error:
+            self.missing = str(error)
         self._open: tuple[str, Tickets] | None = None
 
     def __enter__(self) -> Self:
