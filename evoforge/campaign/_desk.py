@@ -78,8 +78,8 @@ class Desk:
     ) -> None:  # fmt: skip
         self._client = client
         self._specs = {spec.model: spec for spec in specs}
-        self._room = dict.fromkeys(self._specs, tokens)
-        self._shortened: set[str] = set()
+        self._tokens = tokens
+        self._room: dict[str, int] = {}  # of models that took no more
         self.send = send
         self._pool = ThreadPoolExecutor(at_once, "evoforge-model")
         self._out: list[_Out] = []
@@ -117,15 +117,14 @@ class Desk:
 
     def room(self, model: str) -> int:
         """The most tokens that a prompt for this model may have, by what it took so far."""
-        return self._room[model]
+        return self._room.get(model, self._tokens)
 
     def _shorten(self, model: str, system: str, user: str) -> bool:
         """Learns that a prompt was too long for a model; whether that is news."""
         most = int(_SHORTER * (estimate_tokens(system) + estimate_tokens(user)))
-        news = most < self._room.get(model, 0)
+        news = most < self.room(model)
         if news:
             self._room[model] = most
-            self._shortened.add(model)
         return news
 
     @property
@@ -150,7 +149,7 @@ class Desk:
         try:
             prompt = render(assignment.brief, meta_prompt, tokens=self.room(model), send=self.send)
         except UsageError as error:
-            if model in self._shortened:
+            if model in self._room:
                 raise UsageError(f"{model} took no longer prompt, so give it more context: {error}") from None
             raise
         request = self._request(model, prompt.system, prompt.user, assignment.emitter, ticket, meta_prompt.ref)
@@ -191,8 +190,9 @@ class Desk:
             if not isinstance(reply, Reply) or reply.outcome is not Outcome.TOO_LONG:
                 continue
             if self._shorten(one.model, one.prompt.system, one.prompt.user):
-                room = self._room[one.model]
-                self._notice(f"{one.model} gets prompts of at most {room} tokens from now on: {reply.reason}")
+                self._notice(
+                    f"{one.model} gets prompts of at most {self.room(one.model)} tokens from now on: {reply.reason}"
+                )
         self._judge([(one.model, reply) for one, reply in zip(out, heard, strict=True) if reply is not None])
         return [self._read(one, reply) for one, reply in zip(out, heard, strict=True)]
 

@@ -142,25 +142,18 @@ def _workload_controls(
     if any(not one.should_pass and one.passed for one in found):
         even = seed // 2 * 2  # with other buffers, and where it cannot bear those, without
         for weights in (even, even + 1, None) if signature.constants else (None,):
-            again = _once_more(worker, workload, signature, tolerance, seed + _DRAWS * _APART, accepts, weights)
+            other = seed + _DRAWS * _APART
+            again = _borne(_controls(worker, workload, signature, tolerance, other, accepts, weights))
             if again:
                 found = [again.get((one.output, one.name), one) if one.passed else one for one in found]
                 break
     return [one for one in found if one.detail != _EXACT]
 
 
-def _once_more(
-    worker: ReferenceWorker,
-    workload: str,
-    signature: Signature,
-    tolerance: Tolerance,
-    seed: int,
-    accepts: _Accepts,
-    weights: int | None,
-) -> dict[tuple[str, str], Control]:
+def _borne(controls: Iterator[Control]) -> dict[tuple[str, str], Control]:
     """The controls by (output, name); empty where the task does not bear such data, as the judge has it."""
     try:
-        found = list(_controls(worker, workload, signature, tolerance, seed, accepts, weights))
+        found = list(controls)
     except WorkerError:
         raise
     except EvoforgeError:  # the reference raises on such data, which is an answer

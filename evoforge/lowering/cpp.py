@@ -183,8 +183,8 @@ def _strides(tensor: Tensor) -> list[str]:
 
 
 def _dtypes(tensor: Tensor) -> list[str]:
-    kind, number = re.match(r"([a-z]+)(\d+)", tensor.name).groups()  # type: ignore[union-attr]
-    return [f"call->{kind}[{number}].dtype == EVO_{tensor.dtype.upper()}"]
+    number = tensor.name.removeprefix(tensor.kind)
+    return [f"call->{tensor.kind}[{number}].dtype == EVO_{tensor.dtype.upper()}"]
 
 
 def _print_form(kernel: Kernel, lanes: int) -> None:

@@ -48,7 +48,8 @@ class Machine:
 
     def build_ahead(self, jobs: Any) -> None: ...
 
-    def object_hash(self, candidate: Candidate, params: Any) -> None: ...
+    def object_hash(self, candidate: Candidate, params: Any) -> str | None:
+        return None
 
     def trial(self, candidate: Candidate, params: Mapping[str, int], prune_below: float | None) -> Evaluation:
         return self._measured(candidate, params, Kind.TRIAL)
@@ -303,7 +304,7 @@ class Idle(Tunable):
 
     SOURCE = "// evoforge: param IDLE = 1 in {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}\n" + HEADER
 
-    def object_hash(self, candidate: Candidate, params: Mapping[str, int]) -> str:  # type: ignore[override]
+    def object_hash(self, candidate: Candidate, params: Mapping[str, int]) -> str:
         return f"T={params['T']}"
 
 
