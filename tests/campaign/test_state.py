@@ -219,7 +219,10 @@ def test_what_a_rival_rose_by_is_nobodys_gain() -> None:
     outcome = state.outcome(Proposal(challenger, operator="sample", emitter="sample"), 1, rows, before)
     assert (outcome.gain, outcome.placement) == (0.0, AddStatus.REJECTED)
     first = state.outcome(Proposal(elite, operator="sample", emitter="sample"), 0, [rows[0]], {})
-    assert first.gain == pytest.approx(now.objective + 5)
+    assert first.gain == pytest.approx(now.objective + 5) and first.placement is AddStatus.NEW
+    held = {now.cell: dataclasses.replace(now, candidate=challenger.id, objective=0.0)}
+    won = state.outcome(Proposal(elite, operator="sample", emitter="sample"), 0, [rows[0]], held)
+    assert won.placement is AddStatus.IMPROVED and won.gain == pytest.approx(now.objective)
 
 
 def test_a_point_that_compiled_to_another_kernels_code_is_known_though_it_has_no_trial() -> None:
