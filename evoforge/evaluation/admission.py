@@ -32,7 +32,7 @@ _ELSEWHERE = "outputs for other inputs"
 _DRAWS, _APART = 4, 1000
 _ITSELF = "the reference itself"
 _HALF, _EXACT = "outputs computed in half precision", "the right output to the bit"
-_CONTROLS = 7  # their version: verdicts are kept by it
+_CONTROLS = 8  # their version: verdicts are kept by it
 _NOBODYS_ORDER = (
     "an output rests on which of equal values torch happens to name first, which it leaves open; "
     "sort with stable=True, or take topk with sorted=True of values that are never equal"
@@ -101,8 +101,8 @@ def admit(
     """Tries the controls on every workload, one output at a time, the others being right.
 
     A negative control that passes is tried again on other inputs, and under weights drawn anew where the task has
-    weights and can bear others: so the judge tries whatever would be an elite, and a normalisation with fresh
-    statistics or a gain that is zero before training is a task all the same.
+    weights and can bear others: so the judge tries whatever would be an elite, and a layer that begins as an identity
+    is a task all the same.
 
     Args:
         key: the task's id: the verdict is then kept in the cache and returned at once next time.

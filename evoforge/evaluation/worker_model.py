@@ -25,7 +25,7 @@ from evoforge.evaluation.tasks import apply_overrides, tolerance_of
 from evoforge.evaluation.wire import PARTLY
 from evoforge.evaluation.worker_precision import NamedAs
 from evoforge.evaluation.worker_state import adopt_tensors, kept, share_plain_tensors
-from evoforge.evaluation.worker_tensors import TORCH_DTYPES, OnCpu, drawn, plain, spec_of
+from evoforge.evaluation.worker_tensors import TORCH_DTYPES, OnCpu, disjoint, drawn, plain, spec_of
 
 __all__ = ["WorkloadModel", "available_bytes"]
 
@@ -48,7 +48,9 @@ class WorkloadModel:
     """Executes the task module in a namespace of its own, with its constants overridden.
 
     The module runs, and the model is made, right after seeding with `seed`: every process of a
-    campaign has the same weights. Models are in eval mode.
+    campaign has the same weights. Models are in eval mode. Weights that say nothing before training, as gains of
+    zero or one and fresh statistics, are moved where the model bears it: what is timed is work that a trained model
+    needs.
 
     Raises:
         TaskError: the task's code failed or does not fit; file, line and what was expected.
@@ -79,12 +81,13 @@ class WorkloadModel:
         leaves, self._spec = self._flat_inputs(seed)
         self._leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self._is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
-        self.signature = self._describe([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self.signature = self._describe_as_trained(tensors) or self._describe(tensors)
 
     def redrawn(self, seed: int) -> WorkloadModel:
         """The same workload with other weights.
 
-        They are made anew under `seed`; parameters that come out the same, being made of constants, are
+        They are made anew under `seed`; parameters that come out the same or untrained, being made of constants, are
         scaled by U[0.5, 1.5) and moved by a tenth of their size, running means and variances likewise. Under even
         seeds finite buffers of the state dict are scaled, too: nobody says that they keep what the task puts there. A
         model whose weights then have other shapes keeps those that it had. Of seeds from `PARTLY` on only a piece of
@@ -102,11 +105,11 @@ class WorkloadModel:
         generator = torch.Generator().manual_seed(seed)
         loaded = model.state_dict().keys()
         for name, weight in new.items():
-            if not weight.is_floating_point() or not torch.equal(weight, old[name]):
+            if not disjoint(weight) or not (torch.equal(weight, old[name]) or _untrained(weight)):
                 continue
-            if isinstance(weight, torch.nn.Parameter) or name.endswith(("running_mean", "running_var")):
-                weight.copy_(_moved(weight, generator, positive=name.endswith("running_var")))
-            elif seed % 2 == 0 and name in loaded and bool(weight.isfinite().all()):
+            if _trainable(name, weight):
+                weight.copy_(_moved(name, weight, generator))
+            elif seed % 2 == 0 and name in loaded and weight.is_floating_point() and bool(weight.isfinite().all()):
                 weight.mul_(torch.rand(weight.shape, generator=generator).to(weight.dtype) + 0.5)
         share_plain_tensors(self.model, model)
         other = copy.copy(self)
@@ -271,7 +274,23 @@ class WorkloadModel:
             raise self._refused("expected forward() to return at least one tensor, got none")
         return leaves
 
-    def _describe(self, tensors: list[torch.Tensor]) -> Signature:
+    def _describe_as_trained(self, tensors: list[torch.Tensor]) -> Signature | None:
+        """The signature with untrained weights moved; None, with all as they were, where that is no task or none is."""
+        generator = torch.Generator().manual_seed(self._seed)
+        named = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        untrained = {name: w for name, w in named.items() if _trainable(name, w) and _untrained(w)}
+        held = {name: weight.clone() for name, weight in untrained.items()}
+        if held:
+            with contextlib.suppress(EvoforgeError, RuntimeError), torch.no_grad():
+                for name, weight in untrained.items():
+                    weight.copy_(_moved(name, weight, generator))
+                return self._describe(tensors, finite=True)
+            with torch.no_grad():
+                for name, weight in untrained.items():
+                    weight.copy_(held[name])
+        return None
+
+    def _describe(self, tensors: list[torch.Tensor], *, finite: bool = False) -> Signature:
         if not tensors:
             raise self._refused("expected get_inputs() to return at least one tensor, got none")
         inputs = tuple(spec_of(tensor, f"in{at}") for at, tensor in enumerate(tensors))
@@ -289,6 +308,8 @@ class WorkloadModel:
                     "covered; return the new value instead"
                 )
         named = [plain(result, f"output {at}") for at, result in enumerate(results)]
+        if finite and not all(bool(one.isfinite().all()) for one in named):
+            raise self._refused("expected finite outputs, got others")
         for what, group in (("input", tensors), ("output", named)):
             for at, tensor in enumerate(group):
                 if not tensor.numel():
@@ -393,11 +414,22 @@ def _rebound(function: types.FunctionType, made: Mapping[int, Any]) -> types.Fun
     )  # fmt: skip
 
 
-def _moved(weight: torch.Tensor, generator: torch.Generator, *, positive: bool) -> torch.Tensor:
+def _trainable(name: str, weight: torch.Tensor) -> bool:
+    named = isinstance(weight, torch.nn.Parameter) or name.endswith(("running_mean", "running_var"))
+    return named and weight.is_floating_point() and disjoint(weight)
+
+
+def _untrained(weight: torch.Tensor) -> bool:
+    """Whether all elements are one number, a single one 0 or 1: a kernel that looks could leave out work."""
+    first = weight.flatten()[:1]
+    return bool((weight == first).all()) and (weight.numel() > 1 or first.tolist() in ([0.0], [1.0]))
+
+
+def _moved(name: str, weight: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     scaled = weight.double() * (0.5 + torch.rand(weight.shape, generator=generator, dtype=torch.float64))
     size = float(weight.double().square().mean().sqrt()) or 1.0
     shift = 0.1 * size * torch.randn(weight.shape, generator=generator, dtype=torch.float64)
-    return (scaled + (shift.abs() if positive else shift)).to(weight.dtype)
+    return (scaled + (shift.abs() if name.endswith("running_var") else shift)).to(weight.dtype)
 
 
 def available_bytes() -> int:

@@ -18,8 +18,8 @@ from evoforge.evaluation.dtypes import DTYPE_NAMES
 from evoforge.evaluation.shared import SharedTensors
 
 __all__ = [
-    "TORCH_DTYPES", "OnCpu", "add_change", "drawn", "fill", "finish_scale", "max_error", "perturb", "plain", "spec_of",
-    "tensors_of",
+    "TORCH_DTYPES", "OnCpu", "add_change", "disjoint", "drawn", "fill", "finish_scale", "max_error", "perturb", "plain",
+    "spec_of", "tensors_of",
 ]  # fmt: skip
 
 TORCH_DTYPES = {short: getattr(torch, name) for name, short in DTYPE_NAMES.items()}
@@ -105,11 +105,11 @@ def plain(tensor: torch.Tensor, what: str) -> torch.Tensor:
 
 def spec_of(tensor: torch.Tensor, name: str) -> TensorSpec:
     """Its sizes and strides; contiguous ones where elements share a place."""
-    stride = tensor.stride() if _disjoint(tensor) else torch.empty(tensor.shape, device="meta").stride()
+    stride = tensor.stride() if disjoint(tensor) else torch.empty(tensor.shape, device="meta").stride()
     return TensorSpec(name, tuple(tensor.shape), tuple(stride), _SHORT[tensor.dtype])
 
 
-def _disjoint(tensor: torch.Tensor) -> bool:
+def disjoint(tensor: torch.Tensor) -> bool:
     """Whether no two elements share a place (an expanded tensor does)."""
     reach = 1
     for step, size in sorted(

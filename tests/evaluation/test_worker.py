@@ -405,6 +405,48 @@ def test_redrawn_weights_differ_wherever_a_model_can_be_trained(tmp_path: Path) 
         assert np.array_equal(ours, again)
 
 
+UNTRAINED = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, bearable):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(8)
+        self.gain = torch.nn.Parameter(torch.zeros(()))
+        self.heat = torch.nn.Parameter(torch.tensor(0.07))
+        self.steps = torch.nn.Parameter(torch.linspace(0, 1, 8))
+        self.bearable = bearable
+
+    def forward(self, x):
+        if not self.bearable:
+            return x + (self.gain - self.gain.abs()).sqrt() + (self.norm.weight - self.norm.weight.max()).sqrt()
+        return x + self.gain * self.norm(x) / self.heat + self.steps
+
+def get_inputs():
+    return [torch.randn(4, 8)]
+
+def get_init_inputs():
+    return [BEARABLE]
+
+BEARABLE = True
+WORKLOADS = [{"name": "bears"}, {"name": "breaks", "BEARABLE": False}]
+"""
+
+
+def test_weights_that_say_nothing_before_training_are_moved(tmp_path: Path) -> None:
+    """Gains of zero and one and fresh statistics, not what somebody chose; and only where the outputs stay finite."""
+    (tmp_path / "task.py").write_text(UNTRAINED)
+    with ReferenceWorker(load_task(str(tmp_path / "task.py"))) as worker:
+        bears, breaks = (worker.constants(name).arrays() for name in ("bears", "breaks"))
+    # gain, heat, steps; norm.weight, norm.bias; running_mean, running_var, num_batches_tracked
+    untrained = [0.0, 0.07, np.linspace(0, 1, 8), 1.0, 0.0, 0.0, 1.0, 0]
+    assert [bool(np.allclose(a, b)) for a, b in zip(breaks, untrained, strict=True)] == [True] * 8
+    assert [bool(np.allclose(a, b)) for a, b in zip(bears, untrained, strict=True)] == [
+        False, True, True, False, False, False, False, True,
+    ]  # fmt: skip
+    assert (bears[6] > 0).all() and (bears[3] != 1).all()
+
+
 PLAIN_TENSORS = """
 import torch
 
