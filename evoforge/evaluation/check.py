@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evoforge.core import DTYPES, TensorSpec, Tolerance
+from evoforge.evaluation.dtypes import SHORT_FLOATS
 from evoforge.evaluation.native import native_program
 from evoforge.evaluation.shared import SharedTensors, numpy_dtype
 from evoforge.evaluation.worker import Reference
@@ -33,8 +34,6 @@ _SHARE_OUTSIDE = {8: 1e-3, 4: 1e-3, 2: 1e-4}
 """By bytes per element. A 16-bit output is allowed an ulp and an honest one needs half of it (docs/tolerance.md)."""
 _SLICE = 64  # elements from which a slice is no accident
 _CANARY = (0xA5, 0x5A)
-_SHORT_FLOATS = {"f16": (10, -14), "bf16": (7, -126)}
-"""Stored digits and smallest exponent."""
 # NaN, and a large number, since NaN may be what is expected.
 _FLOAT_POISON = {2: (0xFFFF, 0x7ACE), 4: (0xFFFFFFFF, 0x7EDCBA98), 8: (2**64 - 1, 0x7FDCBA9876543210)}
 _INTEGER_POISON = (0xAB, 0x54)
@@ -258,7 +257,7 @@ def _wrong_slice(
     """Which slice is more than half out of tolerance, in words; none where the few that are lie scattered."""
     got = ((y.astype(np.uint32) << 16).view(np.float32) if spec.dtype == "bf16" else y).astype(np.float64)
     wide = factor * d.astype(np.float64) + 2.0**-126
-    digits, least = _SHORT_FLOATS.get(spec.dtype, (0, 0))
+    digits, least = SHORT_FLOATS.get(spec.dtype, (0, 0))
     if digits:
         wide += np.exp2(np.maximum(np.frexp(y64)[1] - 1, least) - digits)
     with np.errstate(invalid="ignore"):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["DTYPE_NAMES", "short_dtype"]
+__all__ = ["DTYPE_NAMES", "SHORT_FLOATS", "short_dtype"]
 
 DTYPE_NAMES = {
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8",
     "int16": "i16", "int32": "i32", "int64": "i64", "bool": "bool",
 }  # fmt: skip
 """torch's dtype name → the short name of `evoforge.core.DTYPES`."""
+
+SHORT_FLOATS = {"f16": (10, -14), "bf16": (7, -126)}
+"""Of types that are held to an ulp: bits behind the point, exponent of the smallest normal number."""
 
 
 def short_dtype(name: str) -> str | None:

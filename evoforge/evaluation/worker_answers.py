@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from evoforge.evaluation.dtypes import SHORT_FLOATS
 from evoforge.evaluation.worker_model import WorkloadModel
 from evoforge.evaluation.worker_picks import OtherOrder, Picks
 from evoforge.evaluation.worker_precision import MadeOfIntegers, MatrixOperands, Noise, moved, rounded
@@ -169,14 +170,23 @@ class _Runs:
     ) -> None:
         """Adds what single precision errs on `inputs`: an operator can be worse than its inputs' rounding.
 
-        What forward() itself makes 16-bit has rounded already, and that is allowed for elsewhere.
+        What forward() itself makes 16-bit has rounded already, and that is allowed for elsewhere: only what is beyond
+        half an ulp was lost before it.
         """
         single, waiting = self._workload.run_as(torch.float32, inputs), iter(roots)
         for spec, got, y in zip(self._specs, single, exact, strict=True):
             if spec.is_float:
-                root = next(waiting)
+                root, y = next(waiting), y.contiguous()
                 if got.dtype == torch.float32:
-                    add_change(root, got.contiguous(), y.contiguous())
+                    add_change(root, got.contiguous(), y)
+                elif spec.dtype in SHORT_FLOATS:
+                    add_change(root, y + ((got - y).abs() - _half_ulp(y, spec.dtype)).clamp(min=0), y)
+
+
+def _half_ulp(y: torch.Tensor, dtype: str) -> torch.Tensor:
+    """Of `y` as that 16-bit type holds it."""
+    digits, least = SHORT_FLOATS[dtype]
+    return torch.ldexp(torch.ones_like(y), (torch.frexp(y).exponent - 1).clamp(min=least) - digits - 1)
 
 
 def _beyond(got: torch.Tensor, y: torch.Tensor, tolerance: torch.Tensor | float) -> float:

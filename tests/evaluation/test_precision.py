@@ -20,10 +20,15 @@ import torch
 import torch.nn.functional as F
 TOLERANCE = {"precision": "%s"}
 MODE = "matmul"
-WORKLOADS = [{"name": "matmul"}, {"name": "gelu", "MODE": "gelu"}, {"name": "double", "MODE": "double"}]
+WORKLOADS = [
+    {"name": "matmul"}, {"name": "gelu", "MODE": "gelu"}, {"name": "double", "MODE": "double"},
+    {"name": "half", "MODE": "half"},
+]
 
 
 def Model(a, b):
+    if MODE == "half":
+        return F.log_softmax(b * 10, -1).half()
     return a @ b if MODE == "matmul" else F.gelu(a * 3)
 
 
@@ -86,6 +91,18 @@ def test_an_operator_that_is_no_product_is_granted_what_it_errs_itself(worker: R
     tanh = 0.5 * (x := 3 * inputs.array(0).astype(np.float64)) * (1 + np.tanh(0.79788456 * (x + 0.044715 * x**3)))
     y[...] = tanh
     assert not check_outputs(outputs, reference, Tolerance()).passed
+
+
+def test_what_is_lost_before_an_output_is_made_short_is_granted(worker: ReferenceWorker) -> None:
+    """Near 0 an ulp of float16 is less than single precision loses in a confident row's logarithm."""
+
+    def result(b: Floats, dtype: type = np.float32) -> Any:
+        shifted = (b.astype(dtype) * 10) - (b.astype(dtype) * 10).max(-1, keepdims=True)
+        return shifted - np.log(np.cumsum(np.exp(shifted), -1, dtype=dtype)[:, -1:])
+
+    assert accepted(worker, "half", lambda a, b: result(b).astype(np.float16))
+    off = accepted(worker, "half", lambda a, b: (result(b, np.float64) - 2e-6).astype(np.float16))
+    assert not off
 
 
 def test_inputs_in_double_precision_are_left_alone(worker: ReferenceWorker) -> None:

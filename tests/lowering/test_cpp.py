@@ -137,6 +137,7 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "softmax_even": (nn.Softmax(-1), [rand(6, 256)]),
     "softmax_dim_1": (nn.Softmax(1), [rand(3, 6, 37)]),
     "log_softmax": (nn.LogSoftmax(-1), [rand(5, 37)]),
+    "log_softmax_sure": (Module(lambda x: x.log_softmax(-1).amax(-1)), [(rand(9, 37) * 40).round() + 4000]),
     "layer_norm": (nn.LayerNorm(37), [rand(5, 37) + 1000]),
     "group_norm": (nn.GroupNorm(3, 6), [rand(2, 6, 5, 7)]),
     "mse_loss": (nn.MSELoss(), [rand(50, 37), rand(50, 37) * 2]),

@@ -233,7 +233,7 @@ def softmax_of(b: Builder, x: Value, dim: int, t: str, safe: bool = False) -> Va
 
 @register("_log_softmax", "log_softmax.int")
 def _log_softmax(b: Builder, x: Value, dim: int, *_: Any, **__: Any) -> Value:
-    """max; sum of exp(x − max); its log; map x − max − log."""
+    """max; sum of exp(x − max); its log; map (x − max) − log: x − (max + log) loses what a confident row has near 0."""
     rows, t = Rows.of(x, dim), b.out_dtype()
     top = rows.reduce(b, "max", t, hint="max")[0]
     total = _sum_exp(b, rows, top, t)
@@ -241,7 +241,7 @@ def _log_softmax(b: Builder, x: Value, dim: int, *_: Any, **__: Any) -> Value:
 
     def result(i: list[Affine], e: dict[str, int]) -> Expr:
         outer = rows.outer_of(i)
-        shifted = op("sub", x.read(i, e, t), top.read(outer, e), dtype=t)
+        shifted = op("rounded", op("sub", x.read(i, e, t), top.read(outer, e), dtype=t), dtype=t)
         return op("sub", shifted, log.read(outer, e), dtype=t)
 
     return b.map(x.shape, t, result)
