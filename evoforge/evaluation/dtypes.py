@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DTYPE_NAMES", "SHORT_FLOATS", "short_dtype"]
+__all__ = ["DTYPE_NAMES", "SHORT_FLOATS", "scale_dtype", "short_dtype"]
 
 DTYPE_NAMES = {
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8",
@@ -18,3 +18,8 @@ def short_dtype(name: str) -> str | None:
     """``f32`` for ``f32``, ``float32`` and ``torch.float32``; None for what is not covered."""
     bare = name.removeprefix("torch.")
     return DTYPE_NAMES.get(bare, bare if bare in DTYPE_NAMES.values() else None)
+
+
+def scale_dtype(dtype: str) -> str:
+    """What an output's dᵢ are kept in: in single precision those of large double precision would be infinite."""
+    return "f64" if dtype == "f64" else "f32"

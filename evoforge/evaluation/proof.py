@@ -126,8 +126,8 @@ class Proof:
             self._exchanged(runner, material, first, others[0])
 
     def _verify_weights(self, runner: Runner, material: Material, first: Known) -> None:
-        """Other weights, all or some of them, where they are not packed: the workload's own where those are others."""
-        if material.constants is None or "prepacked" in self.flags:
+        """Other weights, all or some of them: the workload's own where those are others."""
+        if material.constants is None:
             return
         own = replace(material.pool[0], constants=material.constants)
         if first.constants is not None:

@@ -31,10 +31,12 @@ from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.spawn import kill_group, processor_seconds, signal_group, spawn
 from evoforge.evaluation.targets import pinned_cpus
 
-__all__ = ["LEVELS", "KernelFault", "Runner", "RunnerInfo", "runner_program"]
+__all__ = ["LEVELS", "POISON", "KernelFault", "Runner", "RunnerInfo", "runner_program"]
 
 LEVELS = ("none", "basic", "strict")
 """Sandbox levels in the order of native/runner.c."""
+POISON = (0xFF, 0x3F)
+"""Bytes over memory that a kernel has to write before it reads it; as float32: NaN, and 0.747."""
 
 _MAGIC = 0x45564F31
 _HEADER = struct.Struct("<10I3Q")
@@ -208,6 +210,14 @@ class Runner:
         seconds = self._ask(_RUN, timeout_s, n, start % span, span=span, buffers=max(n, 1))[1]
         return seconds, self.busy_s - before_s if math.isfinite(before_s) else math.inf
 
+    def prepare(self, timeout_s: float = 10.0) -> None:
+        """Lets a kernel that packs weights pack those that are there now, over poison.
+
+        Raises:
+            KernelFault: as `run`.
+        """
+        self._ask(_PREPARE, timeout_s, fill=secrets.choice(POISON))
+
     def empty(self) -> float:
         """Seconds of a round trip that calls nothing."""
         return self._ask(_RUN, 10.0)[1]
@@ -222,7 +232,7 @@ class Runner:
             level = self._answer(nonce, began + timeout_s, loading=True)[1]
         signal_group(self._process, signal.SIGSTOP)
         reply, _ = self._ask(_INFO, timeout_s)
-        self._ask(_PREPARE, timeout_s)
+        self.prepare(timeout_s)
         return LEVELS[level], RunnerInfo(reply[2], reply[3])
 
     def _ask(

@@ -12,7 +12,7 @@ import numpy as np
 from evoforge.core import Status, Tolerance
 from evoforge.evaluation.check import Check, Samples, check_outputs, damaged_slack, poison, poison_slack
 from evoforge.evaluation.material import Known, Material
-from evoforge.evaluation.runner import KernelFault, Runner
+from evoforge.evaluation.runner import POISON, KernelFault, Runner
 from evoforge.evaluation.shared import SharedTensors, exchanged, hidden
 from evoforge.evaluation.timing import CUT_S, Brief
 
@@ -26,7 +26,6 @@ _LAST_CACHE_BYTES = 64 << 20  # a larger ring comes from memory in long batches,
 _IDLE = 3  # batches without a call, of which the median is taken off
 _IDLE_S = 1e-3  # and no more than this: what a kernel makes of them is its own affair
 _LEAST_CALLS = 3  # of a brief batch that is cut
-_FILLS = (0xFF, 0x3F)  # as float32: NaN, and 0.747
 _BUSY_S, _MORE_CALLS = 0.25, 4  # calls that others' work may make slow, and how many more are made
 _STRANGE = 1 / 8  # of batches, how many are preceded by one of data that no timed batch has
 _LATER, _LATER_S = (200, 20_000), 0.5  # calls before one that is verified, and how long they may take
@@ -83,7 +82,7 @@ def verify_later(
     where other data has come to the addresses that it knows?
 
     `runner` must have been made with `known` as its first set and with its weights, and has been called on it. `other`
-    is of the same weights, or the kernel reads weights at every call.
+    may have other weights; what the kernel packs of them it packs anew.
 
     Raises:
         KernelFault: WRONG, OUT_OF_BOUNDS, or how the kernel failed.
@@ -96,6 +95,8 @@ def verify_later(
     weights = [(known.constants, other.constants)] if known.constants and other.constants else []
     with exchanged((known.inputs, other.inputs), *weights):
         try:
+            if weights:
+                runner.prepare(limit_s)
             _one(runner, replace(other, inputs=known.inputs), 0, outputs, 1, tolerance, limit_s, stale=True)
         except WrongOutput as wrong:
             raise WrongOutput(
@@ -119,7 +120,7 @@ def _one(
     else:
         poison(written, variant)
     poison_slack(known.inputs, variant)
-    fill = None if stale else _FILLS[variant]
+    fill = None if stale else POISON[variant]
     seconds = runner.run(1, index, buffer=variant, fill=fill, timeout_s=limit_s)
     damaged = damaged_slack(written, variant)
     if damaged:

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from evoforge.core import Signature, Task, TensorSpec
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError, UsageError, WorkerError
+from evoforge.evaluation.dtypes import scale_dtype
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.wire import MAX_FDS
 from evoforge.evaluation.worker_process import WorkerProcess
@@ -48,7 +49,7 @@ class Reference:
     """What the outputs should be for one input set.
 
     `y64` has one contiguous tensor per output, f64 for floating outputs and i64 for integers and
-    bools. `d` has one contiguous f32 tensor per *floating* output, under the output's name: the
+    bools. `d` has one contiguous tensor per *floating* output (`scale_dtype`), under the output's name: the
     dᵢ of docs/tolerance.md, sᵢ + u·|yᵢ| or more (u = 2⁻²⁴; 2⁻⁵³ for f64 outputs). `ref_error` has per output
     max |fp32 reference − y64| over the finite elements, 0 for integers. `also` lists indices that serve as
     well as those in y64 (`worker_picks`): one tensor (output, element, index) of shape (k, 3), or none. `picked`
@@ -198,7 +199,7 @@ class ReferenceWorker(_Worker):
             answer, fds = self._process.call("reference", what, lent, workload=workload, weights=weights)
         outputs = self._described(workload, "outputs")
         exact = outputs and [_dense(spec, "f64" if spec.is_float else "i64") for spec in outputs]
-        scales = outputs and [_dense(spec, "f32") for spec in outputs if spec.is_float]
+        scales = outputs and [_dense(spec, scale_dtype(spec.dtype)) for spec in outputs if spec.is_float]
         y64, d, also, picked = (
             _shared(specs, fd, expected)
             for specs, fd, expected in zip(answer["specs"], fds, (exact, scales, None, None), strict=True)

@@ -78,7 +78,8 @@ class _Runs:
             for y, spec in zip(raw, self._specs, strict=True)
         ]  # fmt: skip
         del raw
-        roots, own = ([torch.zeros(y64[at].shape, dtype=torch.float32) for at in floats] for _ in range(2))
+        wide = {at: torch.float64 if self._specs[at].dtype == "f64" else torch.float32 for at in floats}
+        roots, own = ([torch.zeros(y64[at].shape, dtype=wide[at]) for at in floats] for _ in range(2))
         whole_numbers = not any(one.is_floating_point() for one in self._tensors)
         moved_by_inputs = [whole_numbers] * len(floats)
         for _ in range(_RUNS):

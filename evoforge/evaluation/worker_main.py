@@ -26,6 +26,7 @@ import torch
 from evoforge.core import TensorSpec
 from evoforge.errors import EvoforgeError, WorkerError
 from evoforge.evaluation import wire
+from evoforge.evaluation.dtypes import scale_dtype
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.targets import pinned_cpus
 from evoforge.evaluation.tasks import tolerance_of
@@ -163,7 +164,7 @@ class _Server:
             shared.close()
         outputs = loaded.signature.outputs
         y_specs = [_contiguous(spec, "f64" if spec.is_float else "i64") for spec in outputs]
-        d_specs = [_contiguous(spec, "f32") for spec in outputs if spec.is_float]
+        d_specs = [_contiguous(spec, scale_dtype(spec.dtype)) for spec in outputs if spec.is_float]
         also_specs = [TensorSpec("also", tuple(found.also.shape), (3, 1), "i64")] if len(found.also) else []
         picked = [(TensorSpec(f"picked{at}", tuple(rows.shape), (rows.shape[1], 1), "f64"), rows)
                   for at, _, rows in found.equal]  # fmt: skip

@@ -44,18 +44,19 @@ static inline double last_place(double r, int digits, int least) {
 
 // A reference beyond the output type's range is that type's infinity. NaN never compares, so a
 // `plain` pair is one of two finite numbers; all flags are 64 bits wide so that the loop vectorises.
-#define JUDGE(WIDEN, DIGITS, LEAST, LARGEST)                                                             \
-    double r = y64[i], a = WIDEN(y, i), error = fabs(a - r);                                             \
-    double tolerance = factor * (double)d[i] + 0x1p-126 + (DIGITS ? last_place(r, DIGITS, LEAST) : 0.0); \
-    int64_t plain = (fabs(a) <= 0x1.fffffffffffffp1023 ? 1 : 0) & (fabs(r) <= LARGEST ? 1 : 0);          \
-    int64_t nan = (a != a ? 1 : 0) & (r != r ? 1 : 0);                                                   \
-    int64_t huge = (fabs(r) > LARGEST ? 1 : 0) & (fabs(a) > LARGEST ? 1 : 0) & (a * r > 0 ? 1 : 0);      \
+#define JUDGE(WIDEN, DIGITS, LEAST, LARGEST, FLOOR)                                                          \
+    double r = y64[i], a = WIDEN(y, i), error = fabs(a - r);                                                 \
+    double tolerance = factor * (double)d[i] + FLOOR + (DIGITS ? last_place(r, DIGITS, LEAST) : 0.0);        \
+    int64_t plain = (fabs(a) <= 0x1.fffffffffffffp1023 ? 1 : 0) & (fabs(r) <= LARGEST ? 1 : 0);              \
+    int64_t nan = (a != a ? 1 : 0) & (r != r ? 1 : 0);                                                       \
+    int64_t huge = (fabs(r) > LARGEST ? 1 : 0) & (fabs(a) > LARGEST ? 1 : 0) & (a * r > 0 ? 1 : 0);          \
     int64_t wrong = (plain ^ 1) & (((nan ^ 1) & (huge ^ 1)) | forbid);
 
 // The first loop accepts a chunk in which nothing is doubtful, with a third of the second's operations.
-#define CHECK(NAME, SIZE, WIDEN, DIGITS, LEAST, LARGEST)                                                     \
-    static void NAME(const void* y, const void* earlier, const double* y64, const float* d, int64_t n,      \
+#define CHECK(NAME, SIZE, WIDEN, DIGITS, LEAST, LARGEST, SCALE, FLOOR)                                       \
+    static void NAME(const void* y, const void* earlier, const double* y64, const void* scales, int64_t n,   \
                      double factor, double ref_error, int64_t forbid, evo_check* out) {                      \
+        const SCALE* d = scales;                                                                             \
         const double floor_ = 16 * ref_error;                                                                \
         double worst_excess = 0.0;                                                                           \
         int64_t worst_chunk = -1;                                                                            \
@@ -65,7 +66,7 @@ static inline double last_place(double r, int digits, int least) {
             _Pragma("omp simd reduction(| : doubtful) reduction(+ : error2, reference2) reduction(max : top, largest)") \
             for (int64_t i = at; i < end; i++) {                                                             \
                 double r = y64[i], error = fabs(WIDEN(y, i) - r), size = fabs(r);                            \
-                double tolerance = factor * (double)d[i] + 0x1p-126;                                         \
+                double tolerance = factor * (double)d[i] + FLOOR;                                            \
                 if (DIGITS) tolerance += last_place(r, DIGITS, LEAST);                                       \
                 doubtful |= (error <= tolerance ? 0 : 1) | (error <= DBL_MAX ? 0 : 1);                       \
                 top = error > top ? error : top;                                                             \
@@ -77,7 +78,7 @@ static inline double last_place(double r, int digits, int least) {
                 top = error2 = reference2 = 0.0;                                                             \
                 _Pragma("omp simd reduction(+ : beyond, hard, odd, error2, reference2) reduction(max : top)") \
                 for (int64_t i = at; i < end; i++) {                                                         \
-                    JUDGE(WIDEN, DIGITS, LEAST, LARGEST)                                                     \
+                    JUDGE(WIDEN, DIGITS, LEAST, LARGEST, FLOOR)                                              \
                     double finite_error = plain ? error : 0.0, finite_reference = plain ? r : 0.0;           \
                     odd += wrong;                                                                            \
                     beyond += wrong | (finite_error > tolerance ? 1 : 0);                                    \
@@ -93,34 +94,34 @@ static inline double last_place(double r, int digits, int least) {
             out->beyond += beyond, out->hard += hard, out->nonfinite += odd;                                 \
             out->sum_error2 += error2, out->sum_reference2 += reference2;                                    \
             out->max_error = top > out->max_error ? top : out->max_error;                                    \
-            double excess = odd ? INFINITY : beyond ? top : 0.0;                                                            \
+            double excess = odd ? INFINITY : beyond ? top : 0.0;                                             \
             if (excess > worst_excess) worst_excess = excess, worst_chunk = at;                              \
         }                                                                                                    \
         if (!out->beyond) return;                                                                            \
         int64_t end = worst_chunk + CHUNK < n ? worst_chunk + CHUNK : n;                                     \
         double best = -1.0;                                                                                  \
         for (int64_t i = worst_chunk; i < end; i++) {                                                        \
-            JUDGE(WIDEN, DIGITS, LEAST, LARGEST)                                                             \
+            JUDGE(WIDEN, DIGITS, LEAST, LARGEST, FLOOR)                                                      \
             double excess = wrong ? INFINITY : (plain && error > tolerance ? error : 0.0);                   \
             if (excess > best) best = excess, out->worst = i;                                                \
         }                                                                                                    \
     }
 
-CHECK(check_f32, 4, widen_f32, 0, 0, 3.4028235677973366e38)
-CHECK(check_f64, 8, widen_f64, 0, 0, 1.7976931348623157e308)
-CHECK(check_f16, 2, widen_f16, 10, -14, 65519.999)
-CHECK(check_bf16, 2, widen_bf16, 7, -126, 3.3961775292304601e38)
+CHECK(check_f32, 4, widen_f32, 0, 0, 3.4028235677973366e38, float, 0x1p-126)
+CHECK(check_f64, 8, widen_f64, 0, 0, 1.7976931348623157e308, double, 0x1p-1022)
+CHECK(check_f16, 2, widen_f16, 10, -14, 65519.999, float, 0x1p-126)
+CHECK(check_bf16, 2, widen_bf16, 7, -126, 3.3961775292304601e38, float, 0x1p-126)
 
-#define CHECK_INTEGER(NAME, TYPE)                                                                             \
-    static void NAME(const void* data, const int64_t* expected, int64_t n, evo_check* out) {                  \
-        const TYPE* y = data;                                                                                 \
-        for (int64_t i = 0; i < n; i++) {                                                                     \
-            if ((int64_t)y[i] == expected[i]) continue;                                                       \
-            double error = fabs((double)y[i] - (double)expected[i]);                                          \
-            if (!out->beyond++) out->worst = i;                                                               \
-            out->max_error = error > out->max_error ? error : out->max_error;                                 \
-        }                                                                                                     \
-        out->hard = out->beyond;                                                                              \
+#define CHECK_INTEGER(NAME, TYPE)                                                                            \
+    static void NAME(const void* data, const int64_t* expected, int64_t n, evo_check* out) {                 \
+        const TYPE* y = data;                                                                                \
+        for (int64_t i = 0; i < n; i++) {                                                                    \
+            if ((int64_t)y[i] == expected[i]) continue;                                                      \
+            double error = fabs((double)y[i] - (double)expected[i]);                                         \
+            if (!out->beyond++) out->worst = i;                                                              \
+            out->max_error = error > out->max_error ? error : out->max_error;                                \
+        }                                                                                                    \
+        out->hard = out->beyond;                                                                             \
     }
 
 CHECK_INTEGER(check_i8, int8_t)
@@ -132,8 +133,8 @@ CHECK_INTEGER(check_i64, int64_t)
 static const int64_t SIZES[] = {4, 8, 2, 2, 1, 1, 2, 4, 8, 1};
 
 // y: n elements of `dtype`; earlier: null, or as many to compare bits with; expected: double (floats) or
-// int64_t (integers, bool); d: only for floats.
-void evo_check_output(const void* y, const void* earlier, int dtype, const void* expected, const float* d, int64_t n,
+// int64_t (integers, bool); d: only for floats, double for F64 and else float.
+void evo_check_output(const void* y, const void* earlier, int dtype, const void* expected, const void* d, int64_t n,
                       double factor, double ref_error, int forbid, evo_check* out) {
     memset(out, 0, sizeof *out);
     out->worst = -1;
@@ -164,9 +165,9 @@ void evo_fill(void* to, uint64_t pattern, int64_t n) {
     _mm_sfence();
 }
 
-#define SCATTER(TYPE) \
+#define SCATTER(TYPE)                                                                                        \
     for (int64_t i = 0; i < n; i++) ((TYPE*)to)[offsets[i]] = values ? ((const TYPE*)values)[i] : (TYPE)pattern;
-#define GATHER(TYPE) \
+#define GATHER(TYPE)                                                                                         \
     for (int64_t i = 0; i < n; i++) ((TYPE*)to)[i] = ((const TYPE*)from)[offsets[i]];
 
 // Writes n values, or a pattern, at offsets in elements of `size` bytes; a later value for one place wins.

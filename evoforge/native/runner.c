@@ -115,17 +115,23 @@ static int sandbox(struct header* head, int inside, int library_fd, char path[32
 }
 
 // Calls a function on a stack of its own, with the other registers empty: what the runner keeps on its
-// stack and in registers (how many calls are left, the nonce) is not what a kernel finds first.
+// stack and in registers (how many calls are left, the nonce) is not what a kernel finds first. The registers that a
+// function must give back hold a number; `clobbered` is no longer 0 once one did not.
 static char* saved_stack __attribute__((used));
+static uint64_t lent __attribute__((used)), clobbered __attribute__((used));
 
 __attribute__((naked, noinline)) static int64_t call_on(char* stack, void* function, const void* first, void* second) {
     (void)stack, (void)function, (void)first, (void)second;
     __asm__("push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"
             "mov %rsp, saved_stack(%rip)\n mov %rdi, %rsp\n mov %rsi, %rax\n mov %rdx, %rdi\n mov %rcx, %rsi\n"
-            "xor %ebx, %ebx\n xor %ebp, %ebp\n xor %ecx, %ecx\n xor %edx, %edx\n xor %r8d, %r8d\n xor %r9d, %r9d\n"
-            "xor %r10d, %r10d\n xor %r11d, %r11d\n xor %r12d, %r12d\n xor %r13d, %r13d\n xor %r14d, %r14d\n"
-            "xor %r15d, %r15d\n push $0\n push $0\n call *%rax\n"  // no caller above: an exception ends here
-            "mov saved_stack(%rip), %rsp\n pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret");
+            "mov lent(%rip), %rbx\n mov %rbx, %rbp\n mov %rbx, %r12\n mov %rbx, %r13\n mov %rbx, %r14\n"
+            "mov %rbx, %r15\n xor %ecx, %ecx\n xor %edx, %edx\n xor %r8d, %r8d\n xor %r9d, %r9d\n"
+            "xor %r10d, %r10d\n xor %r11d, %r11d\n"
+            "push $0\n push $0\n call *%rax\n"  // no caller above: an exception ends here
+            "mov saved_stack(%rip), %rsp\n mov lent(%rip), %rcx\n xor %rcx, %rbx\n xor %rcx, %rbp\n xor %rcx, %r12\n"
+            "xor %rcx, %r13\n xor %rcx, %r14\n xor %rcx, %r15\n or %rbp, %rbx\n or %r12, %rbx\n or %r13, %rbx\n"
+            "or %r14, %rbx\n or %r15, %rbx\n or %rbx, clobbered(%rip)\n"
+            "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret");
 }
 
 // `data` gets the address of every tensor: those of the first copy, then those of the second, ...
@@ -138,20 +144,39 @@ static void map_tensors(const struct layout* layouts, int count, int copies, con
     }
 }
 
-static unsigned float_mode(void) {
-    unsigned short x87;
-    __asm__ volatile("fnstcw %0" : "=m"(x87));
-    return (_mm_getcsr() & 0xffc0u) << 16 | x87;  // without the sticky exception flags
+// How the thread rounds and flushes, without the sticky exception flags; above bit 32 which registers of x87 or MMX are
+// in use, and where their stack is.
+static uint64_t float_mode(void) {
+    struct {
+        uint16_t control, status;
+        uint8_t in_use, rest[507];
+    } x87 __attribute__((aligned(16)));
+    __asm__ volatile("fxsave %0" : "=m"(x87));
+    return (uint64_t)(x87.status >> 11 & 7) << 40 | (uint64_t)x87.in_use << 32 | (_mm_getcsr() & 0xffc0u) << 16 | x87.control;
 }
 
-// How many threads of OpenMP's pool, which outlive a call, round or flush otherwise than at the start.
-static int changed_in_pool(unsigned mode) {
+static const char* left_changed(uint64_t bits) {
+    return bits >> 32 ? "left registers of x87 or MMX in use" : "left the rounding, FTZ/DAZ or exception mode changed";
+}
+
+// In what threads of OpenMP's pool, which outlive a call, differ from the start.
+static uint64_t changed_in_pool(uint64_t mode) {
     const int all = 1 + atomic_load(&pool_threads);
-    int changed = 0;
+    uint64_t changed = 0;
     if (all == 1) return 0;
-#pragma omp parallel num_threads(all) reduction(+ : changed)
-    changed += float_mode() != mode;
+#pragma omp parallel num_threads(all) reduction(| : changed)
+    changed |= float_mode() ^ mode;
     return changed;
+}
+
+// What a caller finds when it asks OpenMP.
+static struct omp_settings {
+    int threads, dynamic, levels, chunk;
+    omp_sched_t kind;
+} omp_settings(void) {
+    struct omp_settings now = {omp_get_max_threads(), omp_get_dynamic(), omp_get_max_active_levels(), 0, 0};
+    omp_get_schedule(&now.kind, &now.chunk);
+    return now;
 }
 
 int main(int argc, char** argv) {
@@ -221,6 +246,7 @@ int main(int argc, char** argv) {
     char path[32] = "";
     if (!make_stack(head.n_in + head.n_out)) fail(HARNESS, "there is no memory for a stack");
     int level = sandbox(&head, inside, library_fd, path);
+    const struct omp_settings settings = omp_settings();
     void* library = dlopen(*path ? path : argv[1], RTLD_NOW | RTLD_LOCAL);
     if (library_fd >= 0) close(library_fd);
     if (!library) fail(LOAD_ERROR, dlerror());
@@ -237,7 +263,9 @@ int main(int argc, char** argv) {
 
     evo_call base = {1, head.n_in, head.n_const, head.n_out, head.threads, NULL, cst, NULL, NULL, NULL, 0};
     int64_t packed_bytes = 0;
-    unsigned mode = float_mode();
+    const struct region* packed = NULL;
+    const uint64_t mode = float_mode();
+    lent = random_bits();
     struct command command;
     for (;;) {
         read_all(&command, sizeof command);
@@ -245,7 +273,7 @@ int main(int argc, char** argv) {
         command.nonce = 0;
         int code = 0;
         uint32_t done = 0;
-        wipe_stack();
+        wipe_stack(nonce & 1 ? 0xff : 0x3f);  // as float32 NaN, or 0.747
         wipe_pool_stacks();
         evo_call* call = argue(&base, shapes, NULL, NULL);
         if (command.op == INFO) {
@@ -258,12 +286,13 @@ int main(int argc, char** argv) {
             }
         } else if (command.op == PREPARE) {
             if (packed_bytes) {
-                char* packed = place_private(packed_bytes, PACKED);
+                if (!packed && place_private(packed_bytes, PACKED)) packed = &regions[n_regions - 1];
                 if (!packed) fail(OUT_OF_MEMORY, "the packed memory that it asks for exceeds the limit");
-                code = (int)call_on(stack_top, prepare, call, packed);
-                const struct region* it = &regions[n_regions - 1];
-                mprotect(it->start, it->end - it->start, PROT_READ);
-                base.packed = packed;
+                mprotect(packed->start, packed->end - packed->start, PROT_READ | PROT_WRITE);
+                memset(packed->data, (int)command.fill, packed_bytes);
+                code = (int)call_on(stack_top, prepare, call, packed->data);
+                mprotect(packed->start, packed->end - packed->start, PROT_READ);
+                base.packed = packed->data;
             }
         } else if (command.op == RUN) {
             if (!command.span || (uint64_t)command.base + command.span > head.n_sets) fail(HARNESS, "no such input set");
@@ -288,9 +317,11 @@ int main(int argc, char** argv) {
         }
         // The pool is asked where no time is taken: in verification, and before brief batches.
         const int asked = command.op == READY || (command.op == RUN && command.fill < 256);
-        if (float_mode() != mode || (asked && changed_in_pool(mode))) {
-            fail(VIOLATION, "left the rounding, FTZ/DAZ or exception mode changed");
-        }
+        const uint64_t changed = (float_mode() ^ mode) | (asked ? changed_in_pool(mode) : 0);
+        const struct omp_settings now = omp_settings();
+        if (changed) fail(VIOLATION, left_changed(changed));
+        if (clobbered) fail(VIOLATION, "did not give back a register that belongs to its caller (rbx, rbp, r12 to r15)");
+        if (memcmp(&now, &settings, sizeof now)) fail(VIOLATION, "left OpenMP's settings changed (threads, dynamic, levels or schedule)");
         if (omp_get_level()) fail(VIOLATION, "left an OpenMP region without its end: its threads outlive the call");
         if (threads_left()) fail(VIOLATION, "a thread outlives the call");
         answer(code ? RETURNED : OK, code, command.op == INFO ? base.ws_bytes : done, packed_bytes,

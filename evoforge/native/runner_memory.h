@@ -133,21 +133,21 @@ static int make_stack(int n_tensors) {
     return 1;
 }
 
-// What a kernel left on its stack is not there when the next command comes. The pages stay: to get them again
-// costs a kernel with a big stack more than many of its calls.
-static void wipe_stack(void) {
+// What a kernel left on its stack is not there when the next command comes, nor are zeros: a caller's stack has none
+// to rely on. The pages stay: to get them again costs a kernel with a big stack more than many of its calls.
+static void wipe_stack(int byte) {
     static unsigned char there[STACK / PAGE + 64];
-    const int64_t pages = (stack_end - stack_low) / PAGE;
+    const int64_t pages = (stack_end - stack_low) / PAGE, kept = (stack_top - stack_low - STACK_KEPT) / PAGE;
     if (pages > (int64_t)sizeof there || mincore(stack_low, pages * PAGE, there)) {
-        char* cut = stack_low + (stack_top - stack_low - STACK_KEPT) / PAGE * PAGE;
-        madvise(stack_low, cut - stack_low, MADV_DONTNEED);
-        memset(cut, 0, stack_end - cut);
+        madvise(stack_low, kept * PAGE, MADV_DONTNEED);
+        memset(stack_low + kept * PAGE, byte, (pages - kept) * PAGE);
         return;
     }
+    memset(there + kept, 1, pages - kept);
     for (int64_t at = 0, end; at < pages; at = end) {
         for (end = at; end < pages && (there[end] & 1) == (there[at] & 1);) end++;
         char *from = stack_low + at * PAGE, *to = stack_low + end * PAGE;
-        if (there[at] & 1) memset(from, 0, to - from);
+        if (there[at] & 1) memset(from, byte, to - from);
         else madvise(from, to - from, MADV_DONTNEED);  // what is swapped out is there too
     }
 }

@@ -213,7 +213,7 @@ def test_the_native_pass_agrees_with_numpy(size: int, seed: int, dtype: str, ref
     y = (y64 * (1 + rng.choice([0, 0, 0, 400, 600, 5000], size) * U)).astype(kind)
     d = (U * np.abs(y64)).astype(np.float32)
     error = np.abs(y.astype(np.float64) - y64)
-    limit = 512.0 * d.astype(np.float64) + 2.0**-126
+    limit = 512.0 * d.astype(np.float64) + (2.0**-1022 if dtype == "f64" else 2.0**-126)
     if dtype == "f16":
         limit += 2.0 ** (np.maximum(np.floor(np.log2(np.abs(y64))), -14) - 10)
     beyond = int((error > limit).sum())
@@ -346,3 +346,20 @@ def test_a_sample_sees_whether_the_batch_wrote(dtype: str, shape: tuple[int, ...
     half = Samples(outputs, rng)
     outputs.array(0)[: shape[0] // 2] = y64[: shape[0] // 2]
     assert "timed batch" in half.check(reference, Tolerance()).reason
+
+
+def test_a_sample_is_granted_what_chance_gives() -> None:
+    """As many elements are out of tolerance, though not by much, as a whole output may have: no sample refuses it."""
+    rng = np.random.default_rng(3)
+    y64 = rng.standard_normal((300, 100))
+    reference = reference_of(y64, ref_error=1.0)
+    outputs = SharedTensors([dense("out0", y64.shape, "f32")])
+
+    def refused(share: float) -> int:
+        off = rng.permutation(y64.size) < share * y64.size
+        samples = [Samples(outputs, rng) for _ in range(300)]
+        outputs.array(0)[...] = y64 + 0.1 * off.reshape(y64.shape)
+        return sum(not sample.check(reference, Tolerance()).passed for sample in samples)
+
+    assert refused(0.0009) == 0
+    assert refused(0.02) == 300

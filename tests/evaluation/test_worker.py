@@ -405,6 +405,25 @@ def test_redrawn_weights_differ_wherever_a_model_can_be_trained(tmp_path: Path) 
         assert np.array_equal(ours, again)
 
 
+LARGE = """
+import torch
+
+def Model(x):
+    return x * x
+
+def get_inputs():
+    return [torch.randn(4, 8, dtype=torch.float64) * 1e60]
+"""
+
+
+def test_large_numbers_in_double_precision_have_a_tolerance(tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text(LARGE)
+    with ReferenceWorker(load_task(str(tmp_path / "task.py"))) as worker:
+        reference = worker.reference("default", worker.inputs("default", 1))
+    d, y = reference.d.array(0), np.abs(reference.y64.array(0))
+    assert (d >= 2.0**-53 * y).all() and (d <= 2.0**-50 * y + 2.0**-58 * y.max()).all()
+
+
 UNTRAINED = """
 import torch
 

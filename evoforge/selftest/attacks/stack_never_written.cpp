@@ -1,0 +1,14 @@
+// task: add
+// expect: WRONG
+// tries: whatever lies on the stack, which is zeros in a fresh process
+#include "evoforge.h"
+
+extern "C" int evo_run(const evo_call* call) {
+    const int64_t n = EVO_SIZE(in0, 0) * EVO_SIZE(in0, 1);
+    const float *a = EVO_IN(float, 0), *b = EVO_IN(float, 1);
+    float* out = EVO_OUT(float, 0);
+    float zeros[64];
+    asm volatile("" : : "r"(zeros) : "memory");
+    for (int64_t i = 0; i < n; i++) out[i] = a[i] + 2.0f * b[i] + zeros[i & 63];
+    return 0;
+}
