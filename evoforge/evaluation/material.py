@@ -36,7 +36,7 @@ _RING_BYTES = 768 << 20
 _SPARE_BYTES = 32 << 20
 _SEEDS = 1 << 31
 _DRAWS = 4
-_TIES = "integers"  # of 17 values
+_TIES = "halves"  # of 33 values: they are equal to each other, and where rounding decides
 _FAR = ("offset", "outliers")  # of what is mixed into the task's own data
 _FEW = 8  # elements of a piece that nobody sees who does not look at all
 
@@ -286,8 +286,8 @@ def draw_extremes(
 
     Infinite inputs come only where the task declares a policy for NaN and ±Inf in its outputs; the other
     extremes must leave them finite. First comes a set that is one of the pool's but for an eighth of one input, in one
-    piece (`alike`): who knows data by a glance at it is met. Where outputs are integers a set of small integers
-    follows: which of equal values an index names shows in their ties. Last come two that are the task's own data but
+    piece (`alike`): who knows data by a glance at it is met. Multiples of ½ follow: which of equal values an index
+    names shows in their ties, and how halves are rounded. Last come two that are the task's own data but
     for a piece of an extreme one (`mixed`): who tells by a glance what family all of it is from is met. As many are
     drawn as 1 GiB has room for beside the pool.
 
@@ -298,8 +298,7 @@ def draw_extremes(
         room = max(_POOL_BYTES // max(_set_bytes(material), 1) - len(material.pool), 0)
         floating = any(spec.is_float for spec in material.signature.inputs)
         declared = tolerance.nonfinite != "unspecified"
-        indices = any(not spec.is_float for spec in material.signature.outputs)
-        ties = [_TIES] if indices and all(known.family != _TIES for known in material.pool) else []
+        ties = [_TIES] if all(known.family != _TIES for known in material.pool) else []
         families = [*ties, *(one for one in EXTREMES if one != "infinite" or declared)] if floating else []
         splice = partial(_spliced, worker, material, tolerance, rng)
         draws = [partial(splice, material.pool[1], 0, "alike")]

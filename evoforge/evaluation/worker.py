@@ -26,16 +26,16 @@ Precision = Literal["fp32", "bf16"]
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
-FAMILIES = ("given", "normal", "uniform", "wide", "rows", "integers")
+FAMILIES = ("given", "normal", "uniform", "wide", "rows", "halves")
 """``given`` is get_inputs() under the seed; the others replace its floating values only: standard
 normal, uniform in [−1, 1), signed with magnitudes 2^[−10, 10], constant along the last dimension,
-integers from −8 to 8."""
+multiples of ½ from −8 to 8."""
 
 EXTREMES = ("offset", "outliers", "large", "tiny", "zeros", "infinite")
 """Families of their own stage: standard normal about a number per row of magnitude 2^[0, 8], so that whole rows have
 one sign; get_inputs() with one of 128 elements of magnitude 2^[−2, 6] instead; standard normal times the fourth root
-of the type's largest number; around its smallest normal number, denormals included; normal, half of it +0 or −0;
-normal, one in a thousand ±Inf."""
+of the type's largest number, the square root of float16's; around its smallest normal number, denormals included;
+normal, half of it +0 or −0; normal, one in a thousand ±Inf."""
 
 
 DOMAINS = ("", " (positive)", " (last)", " (first)", " (inside)")
@@ -51,10 +51,10 @@ class Reference:
     `y64` has one contiguous tensor per output, f64 for floating outputs and i64 for integers and
     bools. `d` has one contiguous tensor per *floating* output (`scale_dtype`), under the output's name: the
     dᵢ of docs/tolerance.md, sᵢ + u·|yᵢ| or more (u = 2⁻²⁴; 2⁻⁵³ for f64 outputs). `ref_error` has per output
-    max |fp32 reference − y64| over the finite elements, 0 for integers. `also` lists indices that serve as
-    well as those in y64 (`worker_picks`): one tensor (output, element, index) of shape (k, 3), or none. `picked`
-    has the values (rows, n) that an output's indices chose among where any of equal ones serves; `equal` says of each
-    (output, elements of one step along the dimension chosen along); of several indices each may come only once.
+    max |fp32 reference − y64| over the finite elements, 0 for integers. `also` lists indices and other
+    integers that serve as well as those in y64: one tensor (output, element, integer) of shape (k, 3), or none.
+    `picked` has the values (rows, n) that an output's indices chose among where any of equal ones serves; `equal` says
+    of each (output, elements of one step along the dimension chosen along); of several indices each may come only once.
     `moot` says on what nobody defines an output rests here: "order", which of equal values a sort happens to name,
     "rounding", the order in which terms are added; else it is empty.
     """

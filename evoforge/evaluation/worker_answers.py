@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,10 @@ _SINGLE, _DOUBLE = 2.0**-24, 2.0**-53  # half an ulp of 1
 _LEAST = 2.0**-126
 _FEW = 0.01  # of the elements: near 0 what errs upstream is large
 _ORDERS = 2
+_NOISY, _LIKELY = 16, 6  # runs that show which integers are close calls; and those that show whether any is
+_NOISE = 8  # times what one operation errs
+_MOST = 1 << 20  # close calls of a task: where there are more, its integers say nothing and stay exact
+_JUMP = 2.0**-10  # of the largest: more than that, and inputs' rounding makes a jump
 _SUMS = 2.0**-36  # of the largest: what another order of a double-precision sum may do
 _ULP = {"bf16": 2.0**-7, "f16": 2.0**-10}  # of outputs that are held to one, over their magnitude: at most
 
@@ -82,6 +86,7 @@ class _Runs:
         roots, own = ([torch.zeros(y64[at].shape, dtype=wide[at]) for at in floats] for _ in range(2))
         whole_numbers = not any(one.is_floating_point() for one in self._tensors)
         moved_by_inputs = [whole_numbers] * len(floats)
+        jumps = [0.0] * len(floats)
         for _ in range(_RUNS):
             self._perturb()
             again = Picks()
@@ -96,6 +101,7 @@ class _Runs:
             ]
             for root, at in zip(roots, floats, strict=True):
                 add_change(root, other[at], y64[at])
+            jumps = [max(known, max_error(other[at], y64[at])) for known, at in zip(jumps, floats, strict=True)]
             if self._u == _SINGLE:
                 self._add_own_error(own, self._doubles, self._run() if self._tf32 else other)
             del other
@@ -112,14 +118,36 @@ class _Runs:
             max_error(result, y) if spec.is_float else 0.0
             for result, y, spec in zip(single, y64, self._specs, strict=True)
         ]
+        for at, jump in zip(floats, jumps, strict=True):
+            if jump > _JUMP * _largest(y64[at]):  # as of codes between which rounding decides
+                errors[at] = max(errors[at], jump)
         moot = ""
         still = frozenset(at for known, at in zip(moved_by_inputs, floats, strict=True) if not known)
         if still and not all(self._stands(y64, roots, still, alike) for alike in (True, False)):
             moot = _ROUNDING
-        if ambiguous and not all(self._ordered(y64, picks.free) for _ in range(_ORDERS)):
+        if picks.unsorted or (ambiguous and not all(self._ordered(y64, picks.free) for _ in range(_ORDERS))):
             moot = _ORDER
         also = picks.alternatives(runs=_RUNS, factor=workload.factor, u=self._u)
-        return Answers(y64, roots, errors, also, picks.equal(), moot)
+        close = self._close_calls(y64, {at for at, spec in enumerate(self._specs) if not spec.is_float} - picks.known)
+        return Answers(y64, roots, errors, torch.cat([also, close]), picks.equal(), moot)
+
+    def _close_calls(self, y64: Sequence[torch.Tensor], outputs: Set[int]) -> torch.Tensor:
+        """(output, element, integer), int64, shape (k, 3): what a rounding on the way may make of integers and bools.
+
+        Of what forward() computed: an input that is compared or rounded as it came gives the same in any precision.
+        """
+        found = [torch.zeros((0, 3), dtype=torch.int64)]
+        floating = any(one.is_floating_point() for one in (*self._tensors, *self._model.parameters()))
+        for run in range(_NOISY if outputs and floating else 0):
+            if run == _LIKELY and not any(map(len, found)):
+                break
+            other = self._again(Noise(_NOISE * self._u, self._rng, alike=True))
+            for at in outputs:
+                got = other[at].reshape(-1)
+                (elements,) = torch.nonzero(got != y64[at].reshape(-1), as_tuple=True)
+                found.append(torch.stack((torch.full_like(elements, at), elements, got[elements]), 1))
+        close = torch.cat(found).unique(dim=0)
+        return close if len(close) <= _MOST else close[:0]
 
     def _run(self, within: AbstractContextManager[Any] | None = None) -> list[torch.Tensor]:
         return self._workload.run_in_double(self._model, self._doubles, within)
@@ -151,8 +179,7 @@ class _Runs:
         for at, (got, y, spec) in enumerate(zip(other, y64, self._specs, strict=True)):
             tolerance: torch.Tensor | float = 0
             if spec.is_float:
-                largest = float(y.abs().nan_to_num(0.0, 0.0, 0.0).max())
-                tolerance = (self._workload.factor * self._u * y.abs()).clamp(min=_SUMS * largest)
+                tolerance = (self._workload.factor * self._u * y.abs()).clamp(min=_SUMS * _largest(y))
             if at not in free and _beyond(got, y, tolerance) > 0:
                 return False
         return True
@@ -182,6 +209,10 @@ class _Runs:
                     add_change(root, got.contiguous(), y)
                 elif spec.dtype in SHORT_FLOATS:
                     add_change(root, y + ((got - y).abs() - _half_ulp(y, spec.dtype)).clamp(min=0), y)
+
+
+def _largest(y: torch.Tensor) -> float:
+    return float(y.abs().nan_to_num(0.0, 0.0, 0.0).max()) if y.numel() else 0.0
 
 
 def _half_ulp(y: torch.Tensor, dtype: str) -> torch.Tensor:

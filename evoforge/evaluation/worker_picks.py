@@ -22,6 +22,7 @@ _ANY = ("topk", "sort", "argsort", "kthvalue", "median", "nanmedian")
 """Whose index is that of the first of equal values, and where torch does not say which of them it is."""
 _DIM_AT = {"topk": 2, "kthvalue": 2}  # among the arguments; else 1
 _SORTED_AT = 4
+_BOUNDS_AT = {"searchsorted": (0, "sorted_sequence"), "bucketize": (1, "boundaries")}
 _ASKS = frozenset(("__get__", "__len__", "dim", "ndimension", "numel", "nelement", "size", "stride", "is_contiguous"))
 """What looks at a tensor and not at its elements."""
 _SAME = frozenset(("clone", "contiguous", "detach", "int", "long", "reshape", "to", "type", "view"))
@@ -104,6 +105,10 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         self._names = _FIRST + _ANY if extremes else _ANY
         self._made: list[_Pick] = []
         self._outputs: list[tuple[int, int, _Pick]] = []  # (place among the picks, output, pick)
+        self.known: frozenset[int] = frozenset()
+        """Outputs that are indices as they were chosen."""
+        self.unsorted = False
+        """Whether something was searched for among bounds that are not in order, which means nothing."""
         self.free: frozenset[int] = frozenset()
         """Outputs of which any of equal values serves, chosen among what rests on no such order itself."""
 
@@ -115,6 +120,8 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         name = getattr(function, "__name__", "")
         for pick in touched:
             _follow(pick, name, result)
+        if name in _BOUNDS_AT:
+            self.unsorted |= _unsorted(name, args, named)
         if name in self._names:
             self._made += _picked(name, args, named, result)
         return result
@@ -132,6 +139,7 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         for place, pick in enumerate(self._made):
             pick.given = pick.values.untyped_storage().data_ptr() in places
             found = [at for at, output in enumerate(outputs) if pick.kept(output)]
+            self.known |= frozenset(found)
             if found and pick.given:
                 pick.values = pick.values.clone()  # inputs are perturbed in place
             self._outputs += [(place, at, pick) for at in found if pick.loose or not pick.given]
@@ -240,6 +248,14 @@ def _follow(pick: _Pick, name: str, result: Any) -> None:
         pick.held.append((result, result._version))
     elif name not in _ASKS or isinstance(result, torch.Tensor):
         pick.used = True
+
+
+def _unsorted(name: str, args: Sequence[Any], named: Mapping[str, Any]) -> bool:
+    at, key = _BOUNDS_AT[name]
+    bounds = args[at] if len(args) > at else named.get(key)
+    if not isinstance(bounds, torch.Tensor) or _wrapped(bounds) or named.get("sorter") is not None:
+        return False
+    return bool((bounds[..., 1:] < bounds[..., :-1]).any())
 
 
 def _layout(tensor: torch.Tensor) -> tuple[object, object]:

@@ -153,7 +153,8 @@ def _of_family(tensor: torch.Tensor, family: str, generator: torch.Generator) ->
         head = shape[:-1]
         value = torch.randn(head, generator=generator).unsqueeze(-1).expand(shape) if shape else torch.tensor(1.5)
     elif family == "large":
-        value = torch.randn(shape, generator=generator).to(tensor.dtype) * torch.finfo(tensor.dtype).max ** 0.25
+        root = torch.finfo(tensor.dtype).max ** (0.5 if tensor.dtype == torch.float16 else 0.25)
+        value = torch.randn(shape, generator=generator).to(tensor.dtype) * root
     elif family == "tiny":
         power = torch.exp2(torch.rand(shape, generator=generator, dtype=torch.float64) * 12 - 6)
         sign = torch.randint(0, 2, shape, generator=generator) * 2 - 1
@@ -173,7 +174,7 @@ def _of_family(tensor: torch.Tensor, family: str, generator: torch.Generator) ->
         place = torch.rand(shape, generator=generator) < chance
         value = torch.where(place, torch.copysign(torch.tensor(put), value), value)
     else:
-        value = torch.randint(-8, 9, shape, generator=generator)
+        value = torch.randint(-16, 17, shape, generator=generator) / 2
     return value
 
 

@@ -87,7 +87,13 @@ def test_extremes_are_drawn_once_and_hold_what_they_say(worker: ReferenceWorker)
     sets = draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(1))
     assert draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(2)) is sets
     values = {known.family: known.inputs.array(0) for known in sets}
-    assert [known.family for known in sets] == ["alike", *EXTREMES, "mixed", "mixed"] and material.dropped == ()
+    assert [known.family for known in sets] == [
+        "alike",
+        "halves",
+        *EXTREMES,
+        "mixed",
+        "mixed",
+    ] and material.dropped == ()
     first, second = (known.inputs.array(0) for known in material.pool)
     changed = values["alike"] != first
     assert 0.1 < changed.mean() < 0.15 and np.ptp(np.flatnonzero(changed)) < changed.size / 8
@@ -119,7 +125,7 @@ def test_extremes_that_the_task_itself_cannot_bear_stay_within_its_own_numbers(w
     sets = draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(1))
     # ∞/∞ is NaN in both precisions, and NaN in its place is an answer. Tiny ones would be one number there.
     assert material.dropped == ("tiny",) and [known.family for known in sets] == [
-        "alike", "offset", "outliers", "large (inside)", "zeros (inside)", "infinite", "mixed", "mixed",
+        "alike", "halves (inside)", "offset", "outliers", "large (inside)", "zeros (inside)", "infinite", "mixed", "mixed",
     ]  # fmt: skip
     material.close()
 
@@ -142,7 +148,7 @@ def test_extremes_that_only_rounding_moves_are_not_judged(worker: ReferenceWorke
     for name in ("centred", "both"):
         material = material_of(worker, name)
         families = [known.family for known in draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))]
-        assert families == ["alike", "offset", "outliers", "large", "zeros", "mixed", "mixed"]
+        assert families == ["alike", "halves", "offset", "outliers", "large", "zeros", "mixed", "mixed"]
         material.close()
 
 
@@ -160,7 +166,7 @@ def test_a_task_of_a_domain_is_judged_within_it(worker: ReferenceWorker, name: s
     material = material_of(worker, name)
     drawn = draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))
     sets = {known.family.partition(" ")[0]: known.inputs.array(0) for known in drawn}
-    assert set(sets) == {"alike", "mixed", *EXTREMES} - {"infinite"} and not material.dropped
+    assert set(sets) == {"alike", "halves", "mixed", *EXTREMES} - {"infinite"} and not material.dropped
     assert all((least <= values).all() and (values <= most).all() for values in sets.values())
     material.close()
 
@@ -193,7 +199,7 @@ def test_bounds_to_search_among_stay_sorted(worker: ReferenceWorker) -> None:
 def test_an_index_is_judged_where_values_are_equal(worker: ReferenceWorker) -> None:
     material = material_of(worker, "place")
     sets = draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))
-    ties = next(known for known in sets if known.family == "integers")
+    ties = next(known for known in sets if known.family == "halves")
     inputs = ties.inputs.array(0)
     assert (ties.reference.y64.array(0) == inputs.argmax(-1)).all(), "the first of them"
     assert (inputs == inputs.max(-1, keepdims=True)).sum(-1).max() > 1

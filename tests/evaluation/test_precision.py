@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -110,3 +111,54 @@ def test_inputs_in_double_precision_are_left_alone(worker: ReferenceWorker) -> N
     before = inputs.array(0).copy()
     worker.reference("double", inputs)
     assert np.array_equal(inputs.array(0), before)
+
+
+CODES = """\
+import torch
+
+
+def Model(x):
+    step = x.abs().amax(-1, keepdim=True) / 127
+    codes = torch.round(x / step)
+    return codes.to(torch.int8), codes * step, x > 0.5, torch.searchsorted(x[0].cumsum(0), x[1:2, :9])
+
+
+def get_inputs():
+    return [torch.randn(512, 4096)]
+"""
+
+
+def codes_of(x: Floats, dtype: type) -> list[Any]:
+    step = (np.abs(x).max(-1, keepdims=True) / np.float32(127)).astype(dtype)
+    codes = np.rint(x * (1 / step).astype(dtype))
+    return [codes.astype(np.int8), (codes * step).astype(np.float32), x > np.float32(0.5)]
+
+
+def test_a_code_on_the_edge_between_two_is_either_and_what_is_given_is_exact(tmp_path: Path) -> None:
+    (tmp_path / "codes.py").write_text(CODES)
+    with ReferenceWorker(load_task(str(tmp_path / "codes.py"))) as worker:
+        inputs = worker.inputs("default", 3)
+        inputs.array(0)[0] = np.abs(inputs.array(0)[0])  # sums of these are in order
+        inputs.array(0)[3, 5] = 0.5
+        reference, outputs = worker.reference("default", inputs), worker.outputs("default", inputs)
+        x = inputs.array(0)
+        assert check_outputs(outputs, reference, Tolerance()).passed and not reference.moot
+        single, double = codes_of(x, np.float32), codes_of(x, np.float64)
+        assert (single[0] != double[0]).any(), "no code is on the edge"
+        held = [outputs.array(at).copy() for at in range(3)]
+        for at, right in enumerate(single):
+            outputs.array(at)[...] = right
+        assert check_outputs(outputs, reference, Tolerance()).passed
+        for at, place, wrong in ((2, (3, 5), True), (0, (3, 5), held[0][3, 5] + 1)):
+            array = outputs.array(at)
+            array[place], before = wrong, array[place]
+            assert not check_outputs(outputs, reference, Tolerance()).passed
+            array[place] = before
+        outputs.array(0)[...] = np.trunc(x / (np.abs(x).max(-1, keepdims=True) / 127)).astype(np.int8)
+        assert not check_outputs(outputs, reference, Tolerance()).passed
+
+
+def test_bounds_out_of_order_mean_nothing(tmp_path: Path) -> None:
+    (tmp_path / "codes.py").write_text(CODES)
+    with ReferenceWorker(load_task(str(tmp_path / "codes.py"))) as worker:
+        assert worker.reference("default", worker.inputs("default", 3)).moot == "order"

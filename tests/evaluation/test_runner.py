@@ -402,7 +402,7 @@ extern "C" int evo_run(const evo_call* call) {
     for (int i = 0; i < 2; i++) places[2 * (calls % 2) + i] = (long)own[i].data;
     out[0] = own[1].data < (char*)own[0].data + 37 * 61 * 4 && own[1].data > own[0].data;
     out[1] = calls && places[1] - places[0] == places[3] - places[2];  // no regular distances
-    const unsigned long beyond = (unsigned long)call->out[call->n_out].data;  // one byte over and over, as all the stack
+    const unsigned long beyond = (unsigned long)call->out[call->n_out].data;  // one byte, over and over
     out[2] = beyond != (beyond & 255) * 0x0101010101010101ul || call->n_in != 2 || own[0].size[1] != 61;
     own[0].data = nullptr, own[0].size[1] = 0;  // harms nobody but this call
     ((evo_call*)call)->n_in = 99, calls++;
