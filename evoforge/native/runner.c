@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -51,6 +52,9 @@ static void read_all(void* into, size_t bytes) {
         at += got, bytes -= got;
     }
 }
+
+// What malloc gives from now on holds this byte all over; from 256 on, what it happens to hold.
+static void fill_new_memory(uint32_t byte) { mallopt(M_PERTURB, byte < 256 ? 256 | (byte ^ 0xff) : 0); }
 
 static uint64_t mapped_bytes(void) {
     char text[64] = "";
@@ -276,6 +280,7 @@ int main(int argc, char** argv) {
         wipe_stack(nonce & 1 ? 0xff : 0x3f);  // as float32 NaN, or 0.747
         wipe_pool_stacks();
         evo_call* call = argue(&base, shapes, NULL, NULL);
+        if (command.fill < 256) fill_new_memory(command.fill);
         if (command.op == INFO) {
             if (workspace) base.ws_bytes = call_on(stack_top, workspace, call, NULL);
             if (packed_size && prepare) packed_bytes = call_on(stack_top, packed_size, call, NULL);
@@ -315,6 +320,7 @@ int main(int argc, char** argv) {
         } else {
             fail(HARNESS, "unknown command");
         }
+        if (command.fill < 256) fill_new_memory(256);
         // The pool is asked where no time is taken: in verification, and before brief batches.
         const int asked = command.op == READY || (command.op == RUN && command.fill < 256);
         const uint64_t changed = (float_mode() ^ mode) | (asked ? changed_in_pool(mode) : 0);

@@ -125,7 +125,8 @@ def test_extremes_that_the_task_itself_cannot_bear_stay_within_its_own_numbers(w
     sets = draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(1))
     # ∞/∞ is NaN in both precisions, and NaN in its place is an answer. Tiny ones would be one number there.
     assert material.dropped == ("tiny",) and [known.family for known in sets] == [
-        "alike", "halves (inside)", "offset", "outliers", "large (inside)", "zeros (inside)", "infinite", "mixed", "mixed",
+        "alike", "halves (inside)", "offset", "outliers", "large (inside)", "zeros (inside)", "infinite", "mixed",
+        "mixed",
     ]  # fmt: skip
     material.close()
 
