@@ -138,7 +138,7 @@ def _reads_files(text: str) -> str | None:
     for word in (".incbin", "#embed", "__has_embed"):
         if word in text:
             return f"the source uses {word}"
-    if "_Pragma" in text and "dependency" in text:
+    if "_Pragma" in text and re.search(r"\bdependency\b", text):
         return "the source uses _Pragma and the word dependency"
     for directive, rest in _DIRECTIVE.findall(text):
         if directive in ("include_next", "import", "embed"):
