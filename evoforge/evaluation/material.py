@@ -36,7 +36,7 @@ _RING_BYTES = 768 << 20
 _SPARE_BYTES = 32 << 20
 _SEEDS = 1 << 31
 _DRAWS = 4
-_TIES = "halves"  # of 33 values: they are equal to each other, and where rounding decides
+_TIES = "halves"  # of nine values: they are equal to each other, and where rounding decides
 _FAR = ("offset", "outliers")  # of what is mixed into the task's own data
 _FEW = 8  # elements of a piece that nobody sees who does not look at all
 

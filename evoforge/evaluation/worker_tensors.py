@@ -174,7 +174,7 @@ def _of_family(tensor: torch.Tensor, family: str, generator: torch.Generator) ->
         place = torch.rand(shape, generator=generator) < chance
         value = torch.where(place, torch.copysign(torch.tensor(put), value), value)
     else:
-        value = torch.randint(-16, 17, shape, generator=generator) / 2
+        value = torch.randint(-4, 5, shape, generator=generator) / 2
     return value
 
 
