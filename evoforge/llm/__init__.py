@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from evoforge.core import Call, Outcome
 from evoforge.llm.adapter import LiteLLMClient
-from evoforge.llm.ledger import Caps, Ledger, Metered, Reservation, Totals
+from evoforge.llm.ledger import Caps, Ledger, Metered, Reservation, Totals, longest_of
 from evoforge.llm.litellm_import import close_connections
 from evoforge.llm.records import Client, Reply, Request, Usage, call_of, reply_of
 from evoforge.llm.redact import redact
@@ -34,6 +34,7 @@ __all__ = [
     "Usage",
     "call_of",
     "close_connections",
+    "longest_of",
     "prices_of",
     "redact",
     "reply_of",

@@ -113,7 +113,7 @@ class LiteLLMClient:
             latency_s=time.monotonic() - start,
             retries=tries.made - 1,
             unsure_usd=tries.unsure * prices.most_usd(request),
-            unsure_tokens=tries.unsure * (request.most_prompt_tokens + request.max_tokens),
+            unsure_tokens=tries.unsure * request.most_tokens,
         )
         if reply.outcome is Outcome.REJECTED:
             raise ModelRejectedError(f"{request.model}: {reply.reason}; {_mend(spec)}", reply)
