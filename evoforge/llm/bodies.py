@@ -98,7 +98,7 @@ def _counts(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _joined(text: str) -> dict[str, Any] | None:
-    """What a stream of events adds up to; one that ends before it says so is cut off. None: it is no stream of completions."""
+    """What a stream of events adds up to; one that ends before it says so is cut off. None: it is no completion's."""
     events = list(_events(text))
     if not events:
         return None
