@@ -6,6 +6,7 @@ from evoforge.core.llm_call import Call, Outcome
 from evoforge.core.meta_prompt import MetaPrompt, Strategy
 from evoforge.core.parameters import Parameter, ParameterSpace, Params, Point, point
 from evoforge.core.placement import AddStatus, Elite
+from evoforge.core.redact import redact, without_keys
 from evoforge.core.target import Target
 from evoforge.core.task import DTYPES, Signature, Task, TensorSpec, Tolerance, Workload
 from evoforge.core.text import printable, secrets_of, storable
@@ -39,6 +40,8 @@ __all__ = [
     "WorkloadTiming",
     "point",
     "printable",
+    "redact",
     "secrets_of",
     "storable",
+    "without_keys",
 ]

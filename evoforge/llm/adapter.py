@@ -11,12 +11,11 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from typing import Any
 
-from evoforge.core import Outcome
+from evoforge.core import Outcome, redact
 from evoforge.errors import ModelRejectedError, UsageError
 from evoforge.llm.faults import Fault, FaultKind, read_fault
 from evoforge.llm.litellm_import import import_litellm
 from evoforge.llm.records import Reply, Request, Usage, estimate_tokens
-from evoforge.llm.redact import redact
 from evoforge.llm.specs import ModelSpec, Prices, prices_of
 
 __all__ = ["LiteLLMClient"]
