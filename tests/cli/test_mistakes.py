@@ -21,6 +21,7 @@ import pytest
 from evoforge.campaign._setup import Setup
 from evoforge.cli import _progress, main
 from evoforge.evaluation.judge import Judge
+from evoforge.prompts.files import SECTIONS
 from evoforge.storage import _open, open_store
 from evoforge.testing.model_server import ModelServer, slow
 
@@ -190,6 +191,27 @@ def test_wrong_values_are_named(cli: Cli, task_file: Path, argv: list[str], said
     store = task_file.parent / "e.db"
     assert said in one_sentence(cli("run", task_file, *argv, "--store", f"sqlite:///{store}", "--json"))
     assert not store.exists()
+
+
+@pytest.mark.parametrize(
+    ("prior", "said"),
+    [
+        ("strem=stream", "unknown decision 'strem'; did you mean 'stream'?"),
+        ("stream=steam", "unknown value 'steam' of stream; did you mean 'stream'?"),
+        ("UNROLL=4", ""),
+    ],
+)
+def test_a_decision_that_there_is_not_is_named(
+    cli: Cli, task_file: Path, monkeypatch: pytest.MonkeyPatch, prior: str, said: str
+) -> None:
+    folder = task_file.parent / "meta_prompts"
+    folder.mkdir()
+    sections = "\n".join(f"## {name}\ntext" for name in SECTIONS)
+    head = f"name: mine\nversion: 1\nlanguage: cpp\nstrategy: {{priors: {{{prior}: 2}}}}"
+    (folder / "mine.md").write_text(f"---\n{head}\n---\n{sections}\n")
+    monkeypatch.setenv("EVOFORGE_DATA", str(task_file.parent))
+    done = cli("run", task_file, "--dry-run", "--store", f"sqlite:///{task_file.parent}/e.db", "--json")
+    assert (one_sentence(done) if said else "").endswith(said) and done.status == (2 if said else 0)
 
 
 def test_files_that_are_no_tasks_or_kernels(cli: Cli, task_file: Path) -> None:
