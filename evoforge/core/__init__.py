@@ -9,7 +9,7 @@ from evoforge.core.placement import AddStatus, Elite
 from evoforge.core.redact import redact, without_keys
 from evoforge.core.target import Target
 from evoforge.core.task import DTYPES, Signature, Task, TensorSpec, Tolerance, Workload
-from evoforge.core.text import printable, secrets_of, storable
+from evoforge.core.text import cut, printable, secrets_of, storable
 
 __all__ = [
     "DTYPES",
@@ -38,6 +38,7 @@ __all__ = [
     "Tolerance",
     "Workload",
     "WorkloadTiming",
+    "cut",
     "point",
     "printable",
     "redact",

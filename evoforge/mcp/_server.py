@@ -19,6 +19,7 @@ from evoforge import __version__
 from evoforge.errors import EvoforgeError
 from evoforge.mcp._tools import Tools
 from evoforge.prompts import Identity, scrub
+from evoforge.prompts.files import near
 
 __all__ = ["build_server"]
 
@@ -40,6 +41,12 @@ class _Server(MCPServer):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
+        for tool in await self.list_tools():
+            known = list(tool.input_schema.get("properties", ()))
+            if tool.name == name and (unknown := [one for one in arguments if one not in known]):
+                raise ToolError(
+                    f"unknown argument {unknown[0][:80]!r} of {name}{near(unknown[0], known) or ', which takes none'}"
+                )
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -78,7 +85,7 @@ def build_server(tools: Tools) -> MCPServer:
         waited = 0
         while told is not None and not (await asyncio.wait({future}, timeout=_TELL_EVERY_S))[0]:
             waited += _TELL_EVERY_S
-            await told.report_progress(waited, message="judging")
+            await told.report_progress(waited, message="at work")
         return await future
 
     server = _Server(
@@ -92,6 +99,7 @@ def build_server(tools: Tools) -> MCPServer:
 
     @server.tool()
     async def ask(
+        context: _Context,
         campaign: _Campaign,
         emitter: Annotated[
             str | None,
@@ -99,7 +107,7 @@ def build_server(tools: Tools) -> MCPServer:
         ] = None,
     ) -> dict[str, Any]:
         """Takes a ticket: a prompt with the task, the contract and what was tried, to be answered with `tell`."""
-        return await run(tools.ask, campaign, emitter)
+        return await run(tools.ask, campaign, emitter, told=context)
 
     @server.tool()
     async def tell(

@@ -34,7 +34,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
-from evoforge.core import MetaPrompt, Strategy
+from evoforge.core import MetaPrompt, Strategy, cut
 from evoforge.errors import UsageError
 from evoforge.yaml_text import read_yaml
 
@@ -241,12 +241,11 @@ def _sentence(error: Any, path: Sequence[str | int]) -> str:
     expected = _EXPECTED[str(path[0])]
     if len(path) == 3:
         expected = f"a weight, a number from 0 to {_MOST_WEIGHT:,.0f}"
-    return f"{_shown(dotted, quoted=False)}: expected {expected}, got {_shown(error['input'])}"
+    return f"{cut(dotted, _SHOWN)}: expected {expected}, got {_shown(error['input'])}"
 
 
-def _shown(value: object, *, quoted: bool = True) -> str:
-    text = repr(value) if quoted else str(value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+def _shown(value: object) -> str:
+    return cut(repr(value), _SHOWN)
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -122,6 +122,7 @@ def test_what_lies_outside_is_refused_in_one_sentence(prepared: Any, tmp_path: P
     (folder / "loop.cpp").symlink_to(folder / "loop.cpp")
     (folder / "task.py").write_text(prepared.task.read_text())
     (folder / "kernel.cpp").write_text(prepared.right)
+    (folder / "large.cpp").write_bytes(b"/" * 5_000_000)
     os.mkfifo(folder / "pipe.cpp")
     outside = [
         "../secret.cpp", "deep/../../secret.cpp", "link.cpp", "up/secret.cpp", str(tmp_path / "secret.cpp"),
@@ -141,6 +142,13 @@ def test_what_lies_outside_is_refused_in_one_sentence(prepared: Any, tmp_path: P
         assert "either answer" in await refused(client, "tell", campaign="agent", ticket=ticket)
         assert "both" in await refused(client, "evaluate", task="task.py", source="x", file="kernel.cpp")
         assert "nobody" in await refused(client, "ask", campaign="nobody")
+        assert "'emiter' of ask; did you mean 'emitter'?" in await refused(
+            client, "ask", campaign="agent", emiter="aim"
+        )
+        assert "'x' of campaigns, which takes none" in await refused(client, "campaigns", x=1)
+        assert "at most 4000000 bytes" in await refused(
+            client, "tell", campaign="agent", ticket=ticket, file="large.cpp"
+        )
         assert "invent" in await refused(client, "ask", campaign="agent", emitter="rm -rf")
         assert "ticket" in await refused(client, "tell", campaign="agent", ticket="many", answer="x")
         assert "ticket" in await refused(client, "tell", campaign="agent", ticket=-1, answer="x")
