@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -171,6 +174,44 @@ def test_stdout_is_the_protocol_and_nothing_else(prepared: Any) -> None:
     )  # fmt: skip
     assert done.returncode == 0
     assert all(line.startswith("{") for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("end", ["idle", "signal", "closed"])
+def test_a_call_ends_with_its_caller(prepared: Any, tmp_path: Path, end: str) -> None:
+    """By a signal with one line, whether something is judged or not; where stdin ends, at once and in silence."""
+    started = tmp_path / "started"
+    (tmp_path / "task.py").write_text(prepared.task.read_text())
+    program = (
+        "import pathlib, sys, time\nfrom evoforge.cli import main\nimport evoforge.mcp._tools as tools\n"
+        f"def judged(*_, **__):\n    pathlib.Path({str(started)!r}).touch()\n    time.sleep(300)\n"
+        f"tools.evaluate_kernel = judged\nsys.exit(main(['mcp', '--store', {prepared.url!r}]))"
+    )
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    messages: list[dict[str, Any]] = [
+        {"id": 0, "method": "initialize", "params": params},
+        {"method": "notifications/initialized"},
+    ]
+    arguments = {"task": "task.py", "source": prepared.right}
+    if end != "idle":
+        messages.append({"id": 1, "method": "tools/call", "params": {"name": "evaluate", "arguments": arguments}})
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, cwd=tmp_path,
+    ) as process:  # fmt: skip
+        assert process.stdin and process.stdout and process.stderr
+        for message in messages:
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        while end != "idle" and not started.exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        if end == "closed":
+            process.stdin.close()
+        else:
+            process.send_signal(signal.SIGTERM)
+        status, said = process.wait(60), process.stderr.read()
+    assert (status, said) == ((0, "") if end == "closed" else (143, "evoforge: interrupted\n"))
 
 
 def test_a_store_that_is_not_there_is_told_at_the_start(tmp_path: Path) -> None:
