@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from functools import partial
 
@@ -207,9 +207,11 @@ class Desk:
         return [self._read(one, reply) for one, reply in zip(out, heard, strict=True)]
 
     def _hear(self, model: str, future: Future[Reply]) -> Reply | ModelRejectedError | None:
-        """None: nobody was asked, what is left of the budget is too little for this model."""
+        """None: nobody was asked, what is left of the budget is too little for this model, or the time is up."""
         try:
             return future.result()
+        except CancelledError:
+            return None
         except BudgetSpentError as error:
             if model not in self._spent and set(self._specs) - {*self._spent, model}:
                 self._notice(f"{model} is asked no more: {error}")

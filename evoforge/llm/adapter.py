@@ -91,8 +91,8 @@ class LiteLLMClient:
         spec = self._specs.get(request.model)
         if spec is None:
             raise UsageError(f"expected one of {', '.join(self._specs) or 'no models'}, got {request.model!r}")
-        if self._stopping.is_set():
-            raise CancelledError(f"{request.model} is asked no more: whoever asks is closing")
+        if self._stopping.is_set() or time.monotonic() > self._until:
+            raise CancelledError(f"{request.model} is asked no more: whoever asks is closing, or its time is up")
         prices, tries, start = prices_of(spec), _Tries(), time.monotonic()
         try:
             reply = self._retrying(request, tries)(self._attempt, spec, prices, request, tries)

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import CancelledError
 from dataclasses import replace
 
 import pytest
@@ -186,6 +187,27 @@ def test_a_signal_leaves_what_is_in_flight() -> None:
     assert len(told) == 1 and told[0].startswith("waiting for a call in flight; ")
     assert calls[0].outcome is Outcome.FAILED and calls[0].unsure_tokens > 0
     come.set()
+
+
+def test_what_waits_until_the_time_is_up_is_not_asked() -> None:
+    """As behind a model's first call, to a server that is gone."""
+    turns = itertools.count()
+
+    def answer(request: Request) -> Reply:
+        if next(turns):
+            raise CancelledError("its time is up")
+        return Reply("", Outcome.FAILED, Usage(), 0.0, 0.0, request.model, "no answer")
+
+    ledger, numbers, rows = Ledger(Caps(usd=5.0)), itertools.count(), dict[int, Call | None]()
+    client = Metered(ScriptedClient(answer), [DEAR], ledger, lambda call: next(numbers), rows.__setitem__)
+    desk = Desk(client, [DEAR], tokens=24000, send=Send(), at_once=3, ledger=ledger)
+    for ticket in range(3):
+        desk.submit(ticket, question(f"x = {ticket}"), PROMPT, DEAR.model)
+    answered = desk.collect()
+    desk.close()
+    assert sorted(one.silent for one in answered) == [False, False, True] and desk.alive
+    assert not any(one.proposal or (one.reason and not one.silent) for one in answered)
+    assert sum(row is None for row in rows.values()) == 2, "what was never asked leaves no row"
 
 
 def test_what_is_longer_than_it_may_be_is_noticed_once() -> None:

@@ -455,6 +455,10 @@ def test_nothing_is_tried_again_once_the_time_is_up() -> None:
         reply = client.complete(model.request(SYSTEM, USER, "improve"))
         assert (reply.outcome, reply.retries, waits, server.books.calls) == (Outcome.FAILED, 0, [], 1)
         assert "429" in reply.reason
+        late = LiteLLMClient([model], until=time.monotonic() - 1, environ=ENVIRON)
+        with pytest.raises(CancelledError, match="time is up"):
+            late.complete(model.request(SYSTEM, USER, "improve"))
+        assert server.books.calls == 1
 
 
 def test_nothing_is_tried_again_once_it_is_stopped() -> None:
