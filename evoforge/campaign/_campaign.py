@@ -217,6 +217,8 @@ class Campaign:
                 loop.take_up(*left.unconfirmed)
             reason = loop.run(self._seeds(ground, setup.traces or ()), left.answers)
             loop.journey.finish()
+        if loop.desk is not None:
+            loop.desk.close()  # the result counts what is still in flight
         for text in self._notices:
             self._keep(setup := setup.with_notice(text), reachable=cells)
         for workload, families in (judge.dropped_families if judge else {}).items():
@@ -247,7 +249,10 @@ class Campaign:
 
         if config.asking:
             replay = (self._replay, _recorded_campaign(self._replay, self.row).name) if self._replay else None
-            desk = desk_of(self.name, config, self.store, replay, self._extend, clock.until, notice=keep)
+            desk = desk_of(
+                self.name, config, self.store, replay, self._extend, clock.until, notice=keep,
+                phase=lambda text: narrator.tell("phase", text=text),
+            )  # fmt: skip
         else:
             desk = None
         if desk is not None:

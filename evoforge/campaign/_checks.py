@@ -14,7 +14,9 @@ from evoforge.errors import EnvironmentChangedError, ParameterError, Unsupported
 from evoforge.evaluation.imported import file_digest, imported_text
 from evoforge.evaluation.targets import find_compiler, resolve_target
 from evoforge.evaluation.tasks import load_task
+from evoforge.lowering.schedule import CHOICES
 from evoforge.prompts import PromptPool
+from evoforge.prompts.files import near
 from evoforge.storage import CampaignRow
 
 __all__ = ["Checked", "check", "check_unchanged", "read_kernel"]
@@ -42,8 +44,22 @@ def check(config: CampaignConfig, *, asks: bool = True) -> Checked:
     if config.language != "cpp":
         raise UnsupportedError(f"expected language cpp, got {config.language!r}; other languages come later")
     check_models(config, asks=asks)
-    PromptPool.named(config.meta_prompts.pool, config.language)
+    _check_priors(PromptPool.named(config.meta_prompts.pool, config.language))
     return Checked(task, target, tuple(read_kernel(path) for path in config.from_))
+
+
+def _check_priors(pool: PromptPool) -> None:
+    """Decisions that a meta-prompt weighs are some of the schedule space; parameters, in capitals, are a kernel's."""
+    for prompt in pool:
+        for prior in prompt.strategy.priors:
+            gene, _, value = prior.partition("=")
+            where = f"meta-prompt {prompt.ref}, strategy.priors: unknown"
+            if gene[0].isupper():
+                continue
+            if gene not in CHOICES:
+                raise UsageError(f"{where} decision {gene[:60]!r}{near(gene, CHOICES)}")
+            if value not in CHOICES[gene]:
+                raise UsageError(f"{where} value {value[:60]!r} of {gene}{near(value, CHOICES[gene])}")
 
 
 def read_kernel(path: str) -> Candidate:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
+from functools import partial
 
 from evoforge.campaign._asked import read_reply
+from evoforge.campaign._callers import Callers
 from evoforge.core import Call, MetaPrompt, Outcome
 from evoforge.emitters import Assignment, Proposal
 from evoforge.errors import BudgetSpentError, ModelRejectedError, ReplyError, UsageError
-from evoforge.llm import Client, ModelSpec, Reply, Request, Usage
+from evoforge.llm import Caps, Client, Ledger, ModelSpec, Reply, Request, Usage
 from evoforge.prompts import Prompt, Send, estimate_tokens, render
 
 __all__ = ["Answered", "Desk"]
@@ -54,7 +56,7 @@ class Desk:
     """Asks models side by side, and reads their replies in the order of tickets.
 
     Args:
-        client: keeps the ledger and records every call (`evoforge.llm.Metered`).
+        client: keeps `ledger` and records every call (`evoforge.llm.Metered`).
         specs: the models, one entry each.
         tokens: the most that a prompt may have.
         send: what may leave this machine.
@@ -63,7 +65,9 @@ class Desk:
             unknown model.
         asked: keeps what is needed to judge the reply, should this process be gone by then.
         notice: is told in one sentence what a person should know.
+        phase: is told what it waits for.
         stopping: is set once no call should be tried again.
+        recorded: the replies are: what was asked and not answered in the end was answered then.
 
     A model that has not answered yet and is rejected (a wrong key, an unknown name) ends it all. One that has is
     given up after three rejections in a row: its quota may be used up at night, while others go on. One of which a
@@ -74,17 +78,20 @@ class Desk:
     def __init__(
         self, client: Client, specs: Sequence[ModelSpec], *, tokens: int, send: Send, at_once: int,
         past: Iterable[Call] = (), asked: Callable[[int, Assignment, str, Prompt], object] = lambda *_: None,
-        notice: Callable[[str], object] = lambda text: None, stopping: threading.Event | None = None,
+        notice: Callable[[str], object] = lambda text: None, phase: Callable[[str], object] = lambda text: None,
+        stopping: threading.Event | None = None, ledger: Ledger | None = None, recorded: bool = False,
     ) -> None:  # fmt: skip
         self._client = client
         self._specs = {spec.model: spec for spec in specs}
         self._tokens = tokens
         self._room: dict[str, int] = {}  # of models that took no more
         self.send = send
-        self._pool = ThreadPoolExecutor(at_once, "evoforge-model")
+        self._callers = Callers(at_once)
+        self._ledger = ledger or Ledger(Caps())
+        self._recorded = recorded
         self._out: list[_Out] = []
         self._asked = asked
-        self._notice = notice
+        self._notice, self._phase = notice, phase
         self._seen: set[str] = set()
         self._answered: set[str] = set()
         for call in past:
@@ -154,12 +161,14 @@ class Desk:
             raise
         request = self._request(model, prompt.system, prompt.user, assignment.emitter, ticket, meta_prompt.ref)
         self._asked(ticket, assignment, meta_prompt.ref, prompt)
-        future = self._pool.submit(self._client.complete, request)
+        future = self._callers.submit(partial(self._client.complete, request))
         self._out.append(_Out(ticket, assignment, meta_prompt.ref, model, prompt, future))
 
     def start(self, model: str, system: str, user: str, purpose: str) -> Future[Reply]:
         """Asks one question beside the assignments; whoever asks reads the answer."""
-        return self._pool.submit(self._client.complete, self._request(model, system, user, purpose, None, None))
+        return self._callers.submit(
+            partial(self._client.complete, self._request(model, system, user, purpose, None, None))
+        )
 
     def _request(
         self, model: str, system: str, user: str, purpose: str, ticket: int | None, meta_prompt: str | None
@@ -186,6 +195,7 @@ class Desk:
             for one in out:
                 one.future.cancel()
             raise
+        self._tell_news()
         for one, reply in zip(out, heard, strict=True):
             if not isinstance(reply, Reply) or reply.outcome is not Outcome.TOO_LONG:
                 continue
@@ -197,9 +207,11 @@ class Desk:
         return [self._read(one, reply) for one, reply in zip(out, heard, strict=True)]
 
     def _hear(self, model: str, future: Future[Reply]) -> Reply | ModelRejectedError | None:
-        """None: nobody was asked, what is left of the budget is too little for this model."""
+        """None: nobody was asked, what is left of the budget is too little for this model, or the time is up."""
         try:
             return future.result()
+        except CancelledError:
+            return None
         except BudgetSpentError as error:
             if model not in self._spent and set(self._specs) - {*self._spent, model}:
                 self._notice(f"{model} is asked no more: {error}")
@@ -232,9 +244,24 @@ class Desk:
                 self._rejected[model] = 0
 
     def close(self) -> None:
-        """Waits for what is in flight, so that its cost is booked; starts nothing more."""
+        """Waits for what is in flight, so that its cost is booked; starts nothing more. Safe to call twice.
+
+        A signal meanwhile leaves it, booked as it is while nobody heard of it: at the most that it may cost.
+        """
         self._stopping.set()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._callers.close(cancel=not self._recorded, waiting=self._tell_flying)
+        self._tell_news()
+
+    def _tell_flying(self) -> None:
+        if flying := self._ledger.in_flight:
+            calls = "a call" if flying == 1 else f"{flying} calls"
+            self._phase(
+                f"waiting for {calls} in flight; a signal (Ctrl-C) leaves them, booked at what they cost at most"
+            )
+
+    def _tell_news(self) -> None:
+        for text in self._ledger.news():
+            self._notice(text)
 
     def _read(self, out: _Out, found: Reply | ModelRejectedError | None) -> Answered:
         if found is None:

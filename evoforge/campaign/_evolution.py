@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -84,7 +84,7 @@ class Evolution:
         """The rewritten prompt; None where the model gave nothing that may be used."""
         try:
             found = reply.result()
-        except (BudgetSpentError, ModelRejectedError):  # what kernels are asked for meets the same
+        except (BudgetSpentError, CancelledError, ModelRejectedError):  # what kernels are asked for meets the same
             return None
         if found.outcome is not Outcome.OK:
             return None

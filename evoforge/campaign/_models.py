@@ -21,6 +21,7 @@ from evoforge.llm import (
     Reply,
     Request,
     Totals,
+    longest_of,
     prices_of,
     reply_of,
 )
@@ -96,7 +97,7 @@ def sent_by(config: CampaignConfig) -> Send:
 
 def desk_of(
     name: str, config: CampaignConfig, store: Store, replay: tuple[str, str] | None, extend: bool, until: float,
-    notice: Callable[[str], object],
+    notice: Callable[[str], object], phase: Callable[[str], object],
 ) -> Desk | None:  # fmt: skip
     """The desk of a campaign; None without models. Earlier calls of this campaign count.
 
@@ -117,7 +118,8 @@ def desk_of(
     else:
         asking = LiteLLMClient(specs, until=until, stopping=stopping) if extend else None
         client = _Replayed(open_store(replay[0], create=False), replay[1], asking)
-    ledger = Ledger(Caps(usd=budget.usd, tokens=budget.tokens, calls=budget.calls), Totals.of(past))
+    caps = Caps(usd=budget.usd, tokens=budget.tokens, calls=budget.calls)
+    ledger = Ledger(caps, Totals.of(past), longest_of(past))
     metered = Metered(
         client, specs, ledger, lambda call: store.record_call(name, call),
         lambda number, call: store.replace_call(name, number, call),
@@ -125,7 +127,7 @@ def desk_of(
     return Desk(
         metered, specs, tokens=config.meta_prompts.tokens, send=sent_by(config), at_once=config.workers,
         past=past, asked=lambda *question: store.issue_ticket(name, asked_of(name, *question)), notice=notice,
-        stopping=stopping,
+        phase=phase, stopping=stopping, ledger=ledger, recorded=replay is not None,
     )  # fmt: skip
 
 

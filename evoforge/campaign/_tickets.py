@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
@@ -17,9 +18,9 @@ from evoforge.campaign._loop import Loop
 from evoforge.campaign._models import sent_by
 from evoforge.campaign._prepare import prepare
 from evoforge.campaign._queries import telling
-from evoforge.core import AddStatus, Candidate, Kind, Status
+from evoforge.core import AddStatus, Candidate, Kind, Status, cut
 from evoforge.emitters import MODEL_EMITTERS
-from evoforge.errors import ReplyError, UsageError
+from evoforge.errors import CampaignLockedError, ReplyError, UsageError
 from evoforge.prompts import Answer, Identity, Prompt, code_only, parse_reply, render, scrub_source
 from evoforge.storage import PlacementRow, TicketRow, open_store
 
@@ -27,6 +28,8 @@ __all__ = ["Tickets"]
 
 _OUTSIDE = "outside"  # the model that answers, as far as evoforge knows
 _HOURS = 24.0
+_PATIENCE_S = 90.0  # an answer takes up to a minute to be judged
+_LOOK_EVERY_S = 0.25
 _MARKS = ("```", "~~~", "<<<<<<< SEARCH")  # of a reply with prose around it; without them it may be a file
 
 
@@ -34,10 +37,13 @@ class Tickets:
     """Hands out tickets of a campaign and judges what comes back. A context manager.
 
     The judge is opened for the first answer and kept, so that the next one is judged at once. The
-    campaign is locked while it is read or written, and free in between.
+    campaign is locked while it is read or written, and free in between. Who writes it meanwhile, such as another agent
+    whose answer is judged, is waited for.
 
     Args:
         sandbox: the level for what comes from outside; None: the campaign's own.
+        patience_s: seconds to wait for another writer.
+        waits: is told in a sentence that there is one.
 
     Raises:
         NotFoundError: no campaign has that name.
@@ -46,11 +52,13 @@ class Tickets:
     """
 
     def __init__(
-        self, name: str, store_url: str, *, sandbox: str | None = None, observer: Observer | None = None
-    ) -> None:
+        self, name: str, store_url: str, *, sandbox: str | None = None, observer: Observer | None = None,
+        patience_s: float = _PATIENCE_S, waits: Callable[[str], object] = lambda text: None,
+    ) -> None:  # fmt: skip
         self._stack = ExitStack()
         self._name, self._sandbox = name, sandbox
         self._narrator = Narrator(observer)
+        self._patience_s, self._waits = patience_s, waits
         self._judge: Any = None
         self._store = open_store(store_url, create=False)
         try:
@@ -77,14 +85,35 @@ class Tickets:
 
         Raises:
             UsageError: an emitter that there is not, or that has nothing to ask for now.
-            CampaignLockedError: the campaign is running.
+            CampaignLockedError: another process writes the campaign, and goes on to.
         """
         self._known_emitter(emitter)
-        campaign = self._campaign()
-        with self._store.lock_campaign(self._name):
-            ticket, prompt = self._assigned(campaign, emitter, hours)
+        with self._alone():
+            ticket, prompt = self._assigned(self._campaign(), emitter, hours)
             self._store.issue_ticket(self._name, ticket)
         return _asked(ticket, prompt, ticket.ticket, ticket.expires)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """The campaign as its only writer."""
+        until, told = time.monotonic() + self._patience_s, False
+        with ExitStack() as stack:
+            while True:
+                try:
+                    stack.enter_context(self._store.lock_campaign(self._name))
+                    break
+                except CampaignLockedError as error:
+                    held = str(error).partition(";")[0]
+                    if time.monotonic() >= until:
+                        raise CampaignLockedError(
+                            f"{held}, still after {self._patience_s:g} s: a search, or other answers that are judged; "
+                            "the same call can be made again later"
+                        ) from None
+                if not told:
+                    told = True
+                    self._waits(f"{held}; waiting for it, up to {self._patience_s:g} s")
+                time.sleep(_LOOK_EVERY_S)
+            yield
 
     def preview(self, emitter: str | None = None) -> dict[str, Any]:
         """What `ask` would hand out now, to the letter; `ticket` and `expires` are null, nothing is issued.
@@ -99,7 +128,7 @@ class Tickets:
     @staticmethod
     def _known_emitter(emitter: str | None) -> None:
         if emitter is not None and emitter not in MODEL_EMITTERS:
-            raise UsageError(f"expected an emitter of {', '.join(MODEL_EMITTERS)}, got {emitter!r}")
+            raise UsageError(f"expected an emitter of {', '.join(MODEL_EMITTERS)}, got {cut(emitter)!r}")
 
     def _assigned(self, campaign: Campaign, emitter: str | None, hours: float) -> tuple[TicketRow, Prompt]:
         """The next ticket and its text; the same until something in the campaign changes."""
@@ -128,7 +157,7 @@ class Tickets:
             NotFoundError: the campaign issued no such ticket.
             ReplyError: there is no kernel in the answer.
             UsageError: it was answered with another text, has expired, or was never handed out.
-            CampaignLockedError: the campaign is running.
+            CampaignLockedError: another process writes the campaign, and goes on to.
         """
         campaign, ticket = self._campaign(), self._store.ticket(self._name, number)
         if ticket.state == "asked":
@@ -138,7 +167,7 @@ class Tickets:
             )
         candidate = self._candidate(campaign, ticket, text)
         if ticket.state == "open":
-            with self._store.lock_campaign(self._name):
+            with self._alone():
                 # Read again: somebody else may have answered before the campaign was ours.
                 campaign, ticket = self._campaign(), self._store.ticket(self._name, number)
                 if ticket.state == "open":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,7 +35,7 @@ def ask(
     from evoforge.campaign import Tickets
     from evoforge.cli._output import emit
 
-    with Tickets(name, store) as tickets:
+    with Tickets(name, store, waits=_note) as tickets:
         asked = tickets.preview(emitter) if show else tickets.ask(emitter)
     if as_json:
         emit(asked)
@@ -64,8 +65,12 @@ def tell(
     from evoforge.core import Status
 
     text = _text(file)
-    with working(f"judging the answer to ticket {ticket}"), Tickets(name, store) as tickets:
-        told = tickets.tell(ticket, text)
+    try:
+        with working(f"judging the answer to ticket {ticket}"), Tickets(name, store, waits=_note) as tickets:
+            told = tickets.tell(ticket, text)
+    except KeyboardInterrupt as stop:
+        stop.args = (f"the same text can be told to ticket {ticket} again",)
+        raise
     if as_json:
         emit(told)
     else:
@@ -73,10 +78,12 @@ def tell(
     return 0 if Status(told["status"]).correct else 1
 
 
+def _note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr, flush=True)
+
+
 def _text(file: str) -> str:
     """What FILE or stdin holds, read no further than an answer may be long."""
-    import sys
-
     try:
         if file == "-":
             data = sys.stdin.buffer.read(_MOST_BYTES + 1)

@@ -6,9 +6,10 @@ from evoforge.core.llm_call import Call, Outcome
 from evoforge.core.meta_prompt import MetaPrompt, Strategy
 from evoforge.core.parameters import Parameter, ParameterSpace, Params, Point, point
 from evoforge.core.placement import AddStatus, Elite
+from evoforge.core.redact import redact, without_keys
 from evoforge.core.target import Target
 from evoforge.core.task import DTYPES, Signature, Task, TensorSpec, Tolerance, Workload
-from evoforge.core.text import printable, secrets_of, storable
+from evoforge.core.text import cut, printable, secrets_of, storable
 
 __all__ = [
     "DTYPES",
@@ -37,8 +38,11 @@ __all__ = [
     "Tolerance",
     "Workload",
     "WorkloadTiming",
+    "cut",
     "point",
     "printable",
+    "redact",
     "secrets_of",
     "storable",
+    "without_keys",
 ]

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
-__all__ = ["printable", "secrets_of", "storable"]
+__all__ = ["cut", "printable", "secrets_of", "storable"]
 
 _SECRET_NAME = re.compile(r"(API_?KEY|_KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)$", re.IGNORECASE)
 _SHORTEST = 6  # hiding less would eat ordinary words
@@ -15,6 +15,11 @@ _SHORTEST = 6  # hiding less would eat ordinary words
 def storable(text: str) -> str:
     """`text` with zero bytes and broken characters spelled out: what a tool or a model wrote may hold both."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+
+
+def cut(text: str, limit: int = 80) -> str:
+    """`text`, or so much of it as fits a message."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def printable(text: str, kept: str = "") -> str:

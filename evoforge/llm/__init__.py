@@ -6,12 +6,11 @@ look a price up.
 
 from __future__ import annotations
 
-from evoforge.core import Call, Outcome
+from evoforge.core import Call, Outcome, redact
 from evoforge.llm.adapter import LiteLLMClient
-from evoforge.llm.ledger import Caps, Ledger, Metered, Reservation, Totals
+from evoforge.llm.ledger import Caps, Ledger, Metered, Reservation, Totals, longest_of
 from evoforge.llm.litellm_import import close_connections
 from evoforge.llm.records import Client, Reply, Request, Usage, call_of, reply_of
-from evoforge.llm.redact import redact
 from evoforge.llm.scripted import Recorded, ScriptedClient
 from evoforge.llm.specs import ModelSpec, Prices, prices_of
 
@@ -34,6 +33,7 @@ __all__ = [
     "Usage",
     "call_of",
     "close_connections",
+    "longest_of",
     "prices_of",
     "redact",
     "reply_of",

@@ -11,12 +11,11 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from typing import Any
 
-from evoforge.core import Outcome
+from evoforge.core import Outcome, redact
 from evoforge.errors import ModelRejectedError, UsageError
 from evoforge.llm.faults import Fault, FaultKind, read_fault
 from evoforge.llm.litellm_import import import_litellm
 from evoforge.llm.records import Reply, Request, Usage, estimate_tokens
-from evoforge.llm.redact import redact
 from evoforge.llm.specs import ModelSpec, Prices, prices_of
 
 __all__ = ["LiteLLMClient"]
@@ -92,8 +91,8 @@ class LiteLLMClient:
         spec = self._specs.get(request.model)
         if spec is None:
             raise UsageError(f"expected one of {', '.join(self._specs) or 'no models'}, got {request.model!r}")
-        if self._stopping.is_set():
-            raise CancelledError(f"{request.model} is asked no more: whoever asks is closing")
+        if self._stopping.is_set() or time.monotonic() > self._until:
+            raise CancelledError(f"{request.model} is asked no more: whoever asks is closing, or its time is up")
         prices, tries, start = prices_of(spec), _Tries(), time.monotonic()
         try:
             reply = self._retrying(request, tries)(self._attempt, spec, prices, request, tries)
@@ -113,7 +112,7 @@ class LiteLLMClient:
             latency_s=time.monotonic() - start,
             retries=tries.made - 1,
             unsure_usd=tries.unsure * prices.most_usd(request),
-            unsure_tokens=tries.unsure * (request.most_prompt_tokens + request.max_tokens),
+            unsure_tokens=tries.unsure * request.most_tokens,
         )
         if reply.outcome is Outcome.REJECTED:
             raise ModelRejectedError(f"{request.model}: {reply.reason}; {_mend(spec)}", reply)

@@ -98,13 +98,16 @@ def _counts(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _joined(text: str) -> dict[str, Any] | None:
-    """What a stream of events adds up to; one that ends before it says so is cut off. None: it is no stream."""
+    """What a stream of events adds up to; one that ends before it says so is cut off. None: it is no completion's."""
     events = list(_events(text))
     if not events:
         return None
     if error := next((event["error"] for event in events if event.get("error")), None):
         return {"error": error}
-    choices = [one for event in events for one in event.get("choices") or () if isinstance(one, dict)]
+    listed = [found for event in events if isinstance(found := event.get("choices"), list)]
+    if not listed:
+        return None
+    choices = [one for found in listed for one in found if isinstance(one, dict)]
     deltas = [one["delta"] for one in choices if isinstance(one.get("delta"), dict)]
     message = {}
     for name in ("content", "refusal", "reasoning_content", "reasoning"):

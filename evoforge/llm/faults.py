@@ -169,6 +169,6 @@ def _wait(answered: list[BaseException]) -> float:
                 seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
             except (ValueError, TypeError, OverflowError):
                 continue
-        if math.isfinite(seconds):
+        if not math.isnan(seconds):  # infinity is what a number too large for a float reads as
             return max(0.0, seconds)
     return 0.0

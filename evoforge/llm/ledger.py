@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from evoforge.core import Call, Outcome, storable
@@ -12,7 +12,7 @@ from evoforge.errors import BudgetSpentError, ModelRejectedError, UsageError
 from evoforge.llm.records import Client, Reply, Request, Usage, call_of, reply_of
 from evoforge.llm.specs import ModelSpec, prices_of
 
-__all__ = ["Caps", "Ledger", "Metered", "Reservation", "Totals"]
+__all__ = ["Caps", "Ledger", "Metered", "Reservation", "Totals", "longest_of"]
 
 _ROUNDING = 1e-12
 
@@ -82,13 +82,24 @@ class Totals:
         return totals
 
 
+def longest_of(calls: Iterable[Call]) -> dict[str, int]:
+    """The longest completion that each model was booked for; without those that nothing was heard of."""
+    longest: dict[str, int] = {}
+    for call in calls:
+        if call.prompt_tokens:
+            longest[call.model] = max(longest.get(call.model, 0), call.completion_tokens)
+    return longest
+
+
 @dataclass(eq=False)
 class Reservation:
     """The most that one call in flight may take. Each is one object: settled or released once.
 
-    `usd` and `tokens` are of the attempt that is being made, and of those before it that may have cost.
+    `usd` and `tokens` are of the attempt that is being made, and of those before it that may have cost. `request` is
+    what they were reckoned for.
     """
 
+    request: Request
     usd: float
     tokens: int
     attempts: int = 1
@@ -100,11 +111,22 @@ class Ledger:
     A call is let go only when its worst case (the whole prompt at a token per two bytes and uncached,
     a reply of `max_tokens`) fits into what is left beside the worst cases in flight, and tried again
     only when another does. What a call took is booked in full.
+
+    Servers there are that count more tokens of a reply than it may have. So the worst case is the longest reply that
+    the model was booked for, if that is longer, and until it was booked for one a call that waits its turn waits for
+    the model's other one, too: a cap is passed by one call, and not by all in flight.
+
+    Args:
+        spent: what was settled before.
+        longest: as `longest_of` has it of the calls before.
     """
 
-    def __init__(self, caps: Caps, spent: Totals | None = None) -> None:
+    def __init__(self, caps: Caps, spent: Totals | None = None, longest: Mapping[str, int] | None = None) -> None:
         self.caps = caps
         self._totals = spent or Totals()
+        self._longest = dict(longest or {})
+        self._news: list[str] = []
+        self._told: set[str] = set()
         self._open: set[Reservation] = set()
         self._queue: deque[object] = deque()
         self._changed = threading.Condition()
@@ -114,6 +136,18 @@ class Ledger:
         """What has been settled."""
         with self._changed:
             return self._totals
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls are being made."""
+        with self._changed:
+            return len(self._open)
+
+    def news(self) -> list[str]:
+        """What a person should know and was not told yet, in sentences: a reply longer than it may be, a cap passed."""
+        with self._changed:
+            news, self._news = self._news, []
+            return news
 
     def reserve(self, request: Request, spec: ModelSpec, *, wait: bool = False) -> Reservation:
         """Sets the worst case of one attempt aside.
@@ -125,7 +159,6 @@ class Ledger:
             BudgetSpentError: it does not fit; says what is left.
             UsageError: the model's price is unknown.
         """
-        most = Reservation(prices_of(spec).most_usd(request), request.most_prompt_tokens + request.max_tokens)
         turn = object()
         with self._changed:
             if wait:
@@ -133,11 +166,12 @@ class Ledger:
             try:
                 while True:
                     if not wait or self._queue[0] is turn:
+                        most = self._worst_case(request, spec)
                         problem = self._problem(most, self._open)
-                        if problem is None:
+                        if problem is None and not (wait and self._unproven(most)):
                             self._open.add(most)
                             return most
-                        if not wait or not self._open or self._problem(most, ()) is not None:
+                        if problem and (not wait or not self._open or self._problem(most, ()) is not None):
                             raise BudgetSpentError(problem)
                     self._changed.wait()
             finally:
@@ -152,7 +186,7 @@ class Ledger:
             most = replace(reservation, attempts=reservation.attempts + 1)
             if unsure:
                 most.usd += prices_of(spec).most_usd(request)
-                most.tokens += request.most_prompt_tokens + request.max_tokens
+                most.tokens += request.most_tokens
             if self._problem(most, self._open - {reservation}) is not None:
                 return False
             reservation.usd, reservation.tokens, reservation.attempts = most.usd, most.tokens, most.attempts
@@ -167,6 +201,9 @@ class Ledger:
         with self._changed:
             self._close(reservation)
             self._totals = self._totals.plus(reply)
+            if reply.usage.prompt_tokens:
+                self._learn(reservation.request, reply.usage.completion_tokens)
+            self._tell_passed()
 
     def release(self, reservation: Reservation) -> None:
         """Gives back what was set aside for a call that was never made. Raises as `settle`."""
@@ -179,27 +216,60 @@ class Ledger:
         self._open.remove(reservation)
         self._changed.notify_all()
 
+    def _worst_case(self, request: Request, spec: ModelSpec) -> Reservation:
+        request = replace(request, longest=self._longest.get(request.model, 0))
+        return Reservation(request, prices_of(spec).most_usd(request), request.most_tokens)
+
+    def _unproven(self, most: Reservation) -> bool:
+        """Whether nobody knows yet how long the model's replies are, and one of them is on its way."""
+        capped = self.caps.tokens is not None or (self.caps.usd is not None and most.usd > 0)
+        model = most.request.model
+        return capped and model not in self._longest and any(other.request.model == model for other in self._open)
+
+    def _learn(self, request: Request, completion: int) -> None:
+        self._longest[request.model] = max(self._longest.get(request.model, 0), completion)
+        if completion > request.max_tokens:
+            self._tell_once(
+                request.model,
+                f"{request.model} counts {completion:,} tokens of a reply that may have {request.max_tokens:,}; "
+                "from now on a call of it sets aside as many as its longest reply took",
+            )
+
+    def _tell_passed(self) -> None:
+        caps, totals = self.caps, self._totals
+        if caps.usd is not None and totals.most_usd > caps.usd + _ROUNDING:
+            self._tell_once(
+                "dollars", f"models may have cost ${totals.most_usd:.4f}, more than the cap of ${caps.usd:g}"
+            )
+        if caps.tokens is not None and totals.most_tokens > caps.tokens:
+            self._tell_once("tokens", f"models may have taken {totals.most_tokens:,} tokens, more than {caps.tokens:,}")
+
+    def _tell_once(self, what: str, text: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self._news.append(text)
+
     def _problem(self, most: Reservation, open_: Iterable[Reservation]) -> str | None:
         caps, totals, held = self.caps, self._totals, list(open_)
         if caps.usd is not None and most.usd > 0:
             left = caps.usd - totals.most_usd - sum(other.usd for other in held)
             if most.usd > left + _ROUNDING:
-                return _sentence("dollars", f"${most.usd:.4f}", f"${max(left, 0):.4f}", f"${caps.usd:g}", held)
+                return _sentence(f"${most.usd:.4f}", f"${max(left, 0):.4f} of ${caps.usd:g}", held)
         if caps.tokens is not None:
             left = caps.tokens - totals.most_tokens - sum(other.tokens for other in held)
             if most.tokens > left:
-                return _sentence("tokens", f"{most.tokens:,}", f"{max(left, 0):,}", f"{caps.tokens:,}", held)
+                return _sentence(f"{most.tokens:,} tokens", f"{max(left, 0):,} of {caps.tokens:,}", held)
         made = totals.requests + sum(other.attempts for other in held)
         if caps.calls is not None and made + most.attempts > caps.calls:
-            return _sentence("calls", "1", "0", f"{caps.calls:,}", held)
+            return _sentence("one of the calls", f"0 of {caps.calls:,}", held)
         if caps.minutes is not None and totals.seconds >= 60 * caps.minutes:
-            return _sentence("minutes", "some", "0", f"{caps.minutes:g}", held)
+            return _sentence("some minutes", f"0 of {caps.minutes:g}", held)
         return None
 
 
-def _sentence(what: str, most: str, left: str, cap: str, held: Sequence[Reservation]) -> str:
-    flying = f", {len(held)} calls in flight set aside" if held else ""
-    return f"the next call may take {most} {what}, {left} of {cap} are left{flying}; raise the cap to go on"
+def _sentence(most: str, left: str, held: Sequence[Reservation]) -> str:
+    flying = f", {len(held)} call{'s' if len(held) > 1 else ''} in flight set aside" if held else ""
+    return f"the next call may take {most}, {left} are left{flying}; raise the cap to go on"
 
 
 class Metered:
@@ -230,14 +300,14 @@ class Metered:
         reply: Reply | None = None
 
         def again(unsure: bool) -> bool:
-            may = self._ledger.again(held, request, spec, unsure)
+            may = self._ledger.again(held, held.request, spec, unsure)
             if may and number is not None:
                 self._conclude(number, call_of(request, _unheard(request, held)))
             return may
 
         try:
             number = self._record(call_of(request, _unheard(request, held)))
-            reply = self._client.complete(replace(request, again=again))
+            reply = self._client.complete(replace(held.request, again=again))
             reply = replace(reply, text=storable(reply.text))  # as a replay reads it
             return reply
         except ModelRejectedError as error:

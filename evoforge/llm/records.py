@@ -21,8 +21,9 @@ class Request:
     `system` is the part that stays the same from call to call, so that providers can cache it.
     `purpose` names the emitter that asks, or ``evolve``. `attempt` tells repetitions of one question
     apart. `ticket` says whose proposal it is for, `meta_prompt` which version asks. `again` is asked before the
-    question is put once more, with whether the attempt before may have cost something. Like `purpose` these are no
-    part of the question.
+    question is put once more, with whether the attempt before may have cost something. `longest` is the longest
+    completion that the model has been booked for, whatever it was asked for. Like `purpose` these are no part of the
+    question.
     """
 
     model: str
@@ -35,6 +36,7 @@ class Request:
     ticket: int | None = None
     meta_prompt: str | None = None
     again: Callable[[bool], bool] = field(default=lambda unsure: True, compare=False, repr=False)
+    longest: int = field(default=0, compare=False, repr=False)
 
     @cached_property
     def prompt_hash(self) -> str:
@@ -46,6 +48,16 @@ class Request:
     def most_prompt_tokens(self) -> int:
         """What to reserve for the prompt: a token per two bytes, where code takes three to four."""
         return -(-_size(self.system + self.user) // 2) + 64
+
+    @property
+    def most_completion_tokens(self) -> int:
+        """What to reserve for the reply."""
+        return max(self.max_tokens, self.longest)
+
+    @property
+    def most_tokens(self) -> int:
+        """The most that one attempt can take."""
+        return self.most_prompt_tokens + self.most_completion_tokens
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,8 @@ class Prices:
 
     def most_usd(self, request: Request) -> float:
         """What one attempt can cost: the whole prompt uncached, the reply as long as it may be."""
-        return request.most_prompt_tokens * max(self.usd_in, self.usd_cached) + request.max_tokens * self.usd_out
+        prompt = request.most_prompt_tokens * max(self.usd_in, self.usd_cached)
+        return prompt + request.most_completion_tokens * self.usd_out
 
 
 def _address_problem(address: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from evoforge.errors import MissingToolError
 from evoforge.mcp._tools import Tools
+from evoforge.mcp._turns import Turns
 
 __all__ = ["serve"]
 
@@ -14,11 +15,14 @@ __all__ = ["serve"]
 def serve(store_url: str, root: str | Path = ".", *, sandbox: str = "strict") -> None:
     """Serves until stdin ends; stdout carries the protocol and nothing else.
 
+    An answer to a ticket that is being judged then is judged to its end, for its verdict is kept.
+
     Args:
         root: task and kernel files are read from below this folder.
         sandbox: the level for every kernel that comes in.
 
     Raises:
+        KeyboardInterrupt: by a signal; what is being judged ends as a command does.
         MissingToolError: the SDK is not installed.
         UsageError, StoreError: what `Tools` refuses.
     """
@@ -33,7 +37,8 @@ def serve(store_url: str, root: str | Path = ".", *, sandbox: str = "strict") ->
     with Tools(store_url, root, sandbox=sandbox) as tools:
         if tools.missing:  # it may come yet; a wrong address should not wait for the first call
             sys.stderr.write(f"note: {tools.missing}\n")
+        turns = Turns()
         try:
-            build_server(tools).run("stdio")
+            turns.serve(lambda: build_server(tools, turns).run("stdio"))
         except* BrokenPipeError:
             pass  # the client is gone, and nobody is left to be told

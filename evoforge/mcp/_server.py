@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -18,7 +16,9 @@ from pydantic import Field, ValidationError
 from evoforge import __version__
 from evoforge.errors import EvoforgeError
 from evoforge.mcp._tools import Tools
+from evoforge.mcp._turns import Turns
 from evoforge.prompts import Identity, scrub
+from evoforge.prompts.files import near
 
 __all__ = ["build_server"]
 
@@ -40,6 +40,12 @@ class _Server(MCPServer):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
+        for tool in await self.list_tools():
+            known = list(tool.input_schema.get("properties", ()))
+            if tool.name == name and (unknown := [one for one in arguments if one not in known]):
+                raise ToolError(
+                    f"unknown argument {unknown[0][:80]!r} of {name}{near(unknown[0], known) or ', which takes none'}"
+                )
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -61,29 +67,20 @@ def _sentence(name: str, error: ToolError) -> str:
     return f"this is a bug in evoforge: {type(cause).__name__}; the server's stderr says where"
 
 
-def build_server(tools: Tools) -> MCPServer:
-    """A server of these tools; they run in one thread, one after the other, for a device measures one kernel."""
-    one = ThreadPoolExecutor(1, "evoforge-mcp")
-
-    @asynccontextmanager
-    async def until_done(_: MCPServer) -> AsyncIterator[None]:
-        try:
-            yield None
-        finally:
-            one.shutdown(wait=True, cancel_futures=True)
+def build_server(tools: Tools, turns: Turns) -> MCPServer:
+    """A server of these tools, which take their turns."""
 
     async def run(call: Callable[..., dict[str, Any]], *args: Any, told: _Context | None = None) -> dict[str, Any]:
         """The call's result; who is `told` hears every few seconds that it goes on, lest its client gives up."""
-        future = asyncio.get_running_loop().run_in_executor(one, functools.partial(call, *args))
+        turn = turns.submit(functools.partial(call, *args), kept=call == tools.tell)
+        future = asyncio.wrap_future(turn)
         waited = 0
         while told is not None and not (await asyncio.wait({future}, timeout=_TELL_EVERY_S))[0]:
             waited += _TELL_EVERY_S
-            await told.report_progress(waited, message="judging")
+            await told.report_progress(waited, message="at work")
         return await future
 
-    server = _Server(
-        "evoforge", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING", lifespan=until_done
-    )
+    server = _Server("evoforge", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
 
     @server.tool(annotations=_READS)
     async def campaigns() -> dict[str, Any]:
@@ -92,6 +89,7 @@ def build_server(tools: Tools) -> MCPServer:
 
     @server.tool()
     async def ask(
+        context: _Context,
         campaign: _Campaign,
         emitter: Annotated[
             str | None,
@@ -99,7 +97,7 @@ def build_server(tools: Tools) -> MCPServer:
         ] = None,
     ) -> dict[str, Any]:
         """Takes a ticket: a prompt with the task, the contract and what was tried, to be answered with `tell`."""
-        return await run(tools.ask, campaign, emitter)
+        return await run(tools.ask, campaign, emitter, told=context)
 
     @server.tool()
     async def tell(

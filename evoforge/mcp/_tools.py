@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -81,7 +82,7 @@ class Tools:
         """A ticket with its prompt."""
         if self._open is not None and self._open[0] == campaign:
             return _plain(self._open[1].ask(emitter))
-        with Tickets(campaign, self._store, sandbox=self._sandbox) as tickets:
+        with Tickets(campaign, self._store, sandbox=self._sandbox, waits=_note) as tickets:
             return _plain(tickets.ask(emitter))
 
     def tell(self, campaign: str, ticket: int, answer: str | None = None, file: str | None = None) -> dict[str, Any]:
@@ -100,7 +101,7 @@ class Tools:
 
     def _tickets(self, campaign: str) -> Tickets:
         if self._open is None or self._open[0] != campaign:
-            fresh = Tickets(campaign, self._store, sandbox=self._sandbox)
+            fresh = Tickets(campaign, self._store, sandbox=self._sandbox, waits=_note)
             self.close()
             self._open = (campaign, fresh)
         return self._open[1]
@@ -147,9 +148,15 @@ class Tools:
             found = path.stat()
         except OSError as error:
             raise UsageError(f"expected a file at {given!r}, got: {error.strerror}; check the path") from None
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
-            raise UsageError(f"expected a file of at most {_MOST_BYTES} bytes at {given!r}, got something else")
+        if not stat.S_ISREG(found.st_mode):
+            raise UsageError(f"expected a file at {given!r}, got something else, such as a folder or a pipe")
+        if found.st_size > _MOST_BYTES:
+            raise UsageError(f"expected a file of at most {_MOST_BYTES} bytes, got {found.st_size} in {given!r}")
         return path
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(f"note: {text}\n")
 
 
 def _plain(value: Mapping[str, Any]) -> dict[str, Any]:

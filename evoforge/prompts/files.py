@@ -26,19 +26,28 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
-from evoforge.core import MetaPrompt, Strategy
+from evoforge.core import MetaPrompt, Strategy, cut
 from evoforge.errors import UsageError
 from evoforge.yaml_text import read_yaml
 
-__all__ = ["OPERATORS", "SECTIONS", "format_meta_prompt", "load_meta_prompts", "parse_meta_prompt", "read_meta_prompt"]
+__all__ = [
+    "AXES",
+    "OPERATORS",
+    "SECTIONS",
+    "format_meta_prompt",
+    "load_meta_prompts",
+    "near",
+    "parse_meta_prompt",
+    "read_meta_prompt",
+]
 
 SECTIONS = ("Philosophy", "Strategies", "Pitfalls", "Analysis")
 """The headings every meta-prompt has; more may follow."""
@@ -46,10 +55,24 @@ SECTIONS = ("Philosophy", "Strategies", "Pitfalls", "Analysis")
 OPERATORS = ("sample", "mutate", "cross", "aim", "invent", "improve", "repair", "parametrise")
 """Emitters that a strategy may weigh; generators first."""
 
+AXES = ("tiling", "memory", "fusion")
+"""The archive's axes, whose levels a strategy may weigh; each has `_LEVELS` of them."""
+
+_LEVELS = 4
+_MOST_WEIGHT = 1e6  # far more than any choice needs, and sums of products of it are finite
+_MOST_VERSION = 1_000_000
+_SHOWN = 60  # characters of what somebody wrote, in a message
 _HEADING = re.compile(r"^## +(\S.*?)\s*$")
 _FENCE = re.compile(r"^\s*(```|~~~)")
 
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+def _number(value: object) -> object:
+    if isinstance(value, bool):  # pydantic takes it for one
+        raise ValueError("a truth value is no weight")
+    return value
+
+
+Weight = Annotated[float, BeforeValidator(_number), Field(ge=0, le=_MOST_WEIGHT, allow_inf_nan=False)]
 AxisLevel = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z_]*=\d+$")]
 GeneValue = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.:-]*=[^\s=]+$")]
 
@@ -62,11 +85,20 @@ class _StrategyModel(BaseModel):
     priors: dict[GeneValue, Weight] = {}
 
 
+_EXPECTED = {
+    "name": "lower-case letters, digits and dashes, such as bandwidth-first",
+    "version": f"a whole number from 1 to {_MOST_VERSION:,}",
+    "language": "cpp, triton or cuda",
+    "parents": "a list of name@version",
+    "strategy": "tables of weights: operators, stress, priors",
+}
+
+
 class _FrontMatter(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
-    version: Annotated[int, Field(ge=1)]
+    version: Annotated[int, Field(ge=1, le=_MOST_VERSION)]
     language: Annotated[str, StringConstraints(pattern=r"^(cpp|triton|cuda)$")]
     parents: list[Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*@\d+$")]] = []
     strategy: _StrategyModel = _StrategyModel()
@@ -112,6 +144,9 @@ def parse_meta_prompt(text: str, where: str = "meta-prompt") -> MetaPrompt:
     Raises:
         UsageError: names the line, what was expected and the nearest right key.
     """
+    if "\0" in text:
+        line = len(text.partition("\0")[0].splitlines() or [""])
+        raise UsageError(f"{where}:{line}: expected text, got a zero byte; take it out")
     lines = text.splitlines()
     if not lines or lines[0].strip() != "---":
         raise UsageError(f"{where}:1: expected the file to start with a line '---' and YAML front matter")
@@ -121,8 +156,11 @@ def parse_meta_prompt(text: str, where: str = "meta-prompt") -> MetaPrompt:
     front = _front_matter("\n".join(lines[1:end]), where)
     sections = _sections(lines, end + 1, where)
     for name in SECTIONS:
-        if not sections.get(name):
-            raise UsageError(f"{where}:{len(lines)}: expected a section '## {name}' with text{_near(name, sections)}")
+        if name not in sections:
+            raise UsageError(f"{where}:{len(lines)}: expected a section '## {name}' with text{near(name, sections)}")
+        if not sections[name]:
+            line = next(index for index, heading in _headings(lines, end + 1) if heading == name) + 1
+            raise UsageError(f"{where}:{line}: the section '## {name}' is empty; write a line or more below it")
     strategy = Strategy(front.strategy.operators, front.strategy.stress, front.strategy.priors)
     return MetaPrompt(front.name, front.version, front.language, strategy, sections, tuple(front.parents))
 
@@ -171,11 +209,22 @@ def _front_matter(text: str, where: str) -> _FrontMatter:
         first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
         path = [part for part in first["loc"] if part != "[key]"]
         raise UsageError(f"{where}:{_line(node, path)}: {_sentence(first, path)}") from None
-    for name in front.strategy.operators:
-        if name not in OPERATORS:
-            line = _line(node, ["strategy", "operators", name])
-            raise UsageError(f"{where}:{line}: unknown operator {name!r} in strategy.operators{_near(name, OPERATORS)}")
+    _check_names(front.strategy, node, where)
     return front
+
+
+def _check_names(strategy: _StrategyModel, node: Any, where: str) -> None:
+    levels = [f"{axis}={level}" for axis in AXES for level in range(_LEVELS)]
+    for table, what, known in (("operators", "operator", OPERATORS), ("stress", "level", levels)):
+        for name in getattr(strategy, table):
+            if name not in known:
+                line = _line(node, ["strategy", table, name])
+                raise UsageError(
+                    f"{where}:{line}: unknown {what} {_shown(name)} in strategy.{table}{near(name, known)}"
+                )
+    if not any(strategy.operators.get(name, 1.0) for name in OPERATORS):
+        line = _line(node, ["strategy", "operators"])
+        raise UsageError(f"{where}:{line}: expected an operator that weighs more than 0, got none; leave one out")
 
 
 def _sentence(error: Any, path: Sequence[str | int]) -> str:
@@ -183,18 +232,26 @@ def _sentence(error: Any, path: Sequence[str | int]) -> str:
     dotted = ".".join(str(part) for part in path)
     if error["type"] == "extra_forbidden":
         fields = _StrategyModel.model_fields if path[0] == "strategy" else _FrontMatter.model_fields
-        return f"unknown key {dotted!r}{_near(str(path[-1]), fields)}"
+        return f"unknown key {_shown(dotted)}{near(str(path[-1]), fields)}"
     if error["type"] == "missing":
         return f"expected the key {dotted!r}, found none"
     if "[key]" in error["loc"]:
         form = "axis=level such as memory=3" if "stress" in path else "gene=value such as UNROLL=4"
-        return f"expected a key of the form {form} in {'.'.join(map(str, path[:-1]))}, got {path[-1]!r}"
-    return f"{dotted}: {error['msg']}, got {error['input']!r}"
+        return f"expected a key of the form {form} in {'.'.join(map(str, path[:-1]))}, got {_shown(path[-1])}"
+    expected = _EXPECTED[str(path[0])]
+    if len(path) == 3:
+        expected = f"a weight, a number from 0 to {_MOST_WEIGHT:,.0f}"
+    return f"{cut(dotted, _SHOWN)}: expected {expected}, got {_shown(error['input'])}"
 
 
-def _near(word: str, known: Any) -> str:
+def _shown(value: object) -> str:
+    return cut(repr(value), _SHOWN)
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence on a word that is unknown: the nearest of those that are known, or all of them."""
     names = [str(name) for name in known]
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word[:_SHOWN], names, n=1, cutoff=0.5)
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; known are {', '.join(names)}" if names else ""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from evoforge.core import secrets_of
+from evoforge.core import secrets_of, without_keys
 
 __all__ = ["Identity", "clean", "code_only", "one_line", "scrub", "scrub_source"]
 
@@ -24,13 +24,20 @@ _GENERIC = re.compile(
     "|localhost|local|host|node",
     re.I,
 )
-# A path from the root of a file system, with at least two components; ~/…; a drive's. What stands before must not make
-# it a quotient, a part of a web address or of a relative path.
+# A path from the root of a file system, with at least two components; ~/…; a drive's; a server's. What stands before
+# must not make it a quotient, a part of a web address or of a relative path. Sources escape backslashes and spaces.
 _PATH = re.compile(
-    r"""(?:\bfile://)?(?:(?<![\w./)\]}~-])|(?<=-[ILB])|(?<=-isystem))(?:~[\w.-]*)?/(?:[\w.+@%~-]+/)+(?P<posix>[\w.+@%~-]*)
+    r"""(?:\bfile://)?(?:(?<![\w./)\]}~-])|(?<=-[ILB])|(?<=-isystem))
+        (?:~[\w.-]*)?/(?:(?:[\w.+@%~-]|\\[ ])+/+)+(?P<posix>[\w.+@%~-]*)
     |(?<![\w.])~[\w.-]*/(?P<home>[\w.+@%-]*)
-    |(?<!\w)[A-Za-z]:\\(?:[^\\\s"'<>|:*?]+\\)+(?P<drive>[^\\\s"'<>|:*?]*)""",
+    |(?<!\w)[A-Za-z]:\\{1,2}(?:[^\\\s"'<>|:*?]+\\{1,2})+(?P<drive>[^\\\s"'<>|:*?]*)
+    |(?<![\w\\])\\\\[A-Za-z][\w.-]+\\(?=[^\\\s"'<>|:*?]{2})(?:[^\\\s"'<>|:*?]+\\)*(?P<server>[^\\\s"'<>|:*?]*)
+    |(?<![\w\\])\\{4}[A-Za-z][\w.-]+\\\\(?:[^\\\s"'<>|:*?]+\\\\)*(?P<escaped>[^\\\s"'<>|:*?]*)""",
     re.X,
+)
+# One with spaces, all of what is quoted.
+_QUOTED_PATH = re.compile(
+    r"""(?P<mark>["'`])(?P<path>(?:~[\w.-]*/|/|[A-Za-z]:\\|\\\\)[\w.+@%~-][^"'`\n]{0,999})(?P=mark)"""
 )
 # What a comment begins with that stays: its slashes belong to no path, those of a kernel's header are quotients.
 _KEPT = re.compile(
@@ -39,7 +46,12 @@ _KEPT = re.compile(
     |(?://)?""",
     re.X,
 )
-_HOME = re.compile(r"/(?:home|Users)/[^/]+/?")
+_A_WORD, _NO_WORD = (
+    3,
+    6,
+)  # letters: below, a name is told from a word by what stands beside it; from there on, by itself
+_HOME = re.compile(r"(?:[A-Za-z]:)?[/\\]+(?:home|Users)[/\\]+[^/\\]+[/\\]*")
+_SEPARATORS = re.compile(r"[/\\]+")
 _SIGNED_IN = re.compile(r"(?<=://)[^\s/@'\"<>]{1,256}@")
 _FILE_URL = re.compile(r"\bfile:///?(?:[\w.+@%~-]+/)*(?P<name>[\w.+@%~-]*)")
 _MAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64})+")
@@ -88,12 +100,11 @@ class Identity:
     @cached_property
     def names(self) -> tuple[tuple[re.Pattern[str], str], ...]:
         """Patterns of user and host with what stands in their place."""
-        found = []
         hosts = dict.fromkeys((self.host, self.host.partition(".")[0]))
-        for name, stand_in in [(self.user, "user"), *((host, "host") for host in hosts)]:
-            if len(name) >= 3 and not _GENERIC.fullmatch(name):
-                found.append((re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", re.I), stand_in))
-        return tuple(found)
+        named = [(self.user, "user"), *((host, "host") for host in hosts)]
+        return tuple(
+            (_told(name, stand_in), stand_in) for name, stand_in in named if name and not _GENERIC.fullmatch(name)
+        )
 
 
 def scrub(text: str, who: Identity) -> str:
@@ -104,7 +115,9 @@ def scrub(text: str, who: Identity) -> str:
     text = _everywhere(clean(text), who)
     text = _FILE_URL.sub(lambda at: f"…/{at['name']}", text)
     text = _SIGNED_IN.sub("…@", text)
+    text = _QUOTED_PATH.sub(_shortened_whole, text)
     text = _PATH.sub(_shortened, text)
+    text = without_keys(text)
     text = _MAIL.sub("…", text)
     for pattern, stand_in in who.names:
         text = pattern.sub(stand_in, text)
@@ -136,7 +149,27 @@ def _everywhere(text: str, who: Identity) -> str:
 
 def _shortened(at: re.Match[str]) -> str:
     """What stays of a path: its last part, but for a person's folder."""
-    return "…" if _HOME.fullmatch(at[0]) else f"…/{at['posix'] or at['home'] or at['drive'] or ''}"
+    return "…" if _HOME.fullmatch(at[0]) else f"…/{next(filter(None, at.groups()), '')}"
+
+
+def _shortened_whole(at: re.Match[str]) -> str:
+    path, mark = at["path"], at["mark"]
+    parts = _SEPARATORS.split(path)
+    if " " not in path or len(parts) < 3:
+        return at[0]
+    return f"{mark}…{mark}" if _HOME.fullmatch(path) else f"{mark}…/{parts[-1]}{mark}"
+
+
+def _told(name: str, stand_in: str) -> re.Pattern[str]:
+    """Where a user or a host is named. The shorter the name, the more likely it is also a word of a program."""
+    exact = re.escape(name)
+    if len(name) < _A_WORD:
+        found = rf"(?<!\w){exact}(?=@\w)" if stand_in == "user" else rf"(?<=\w\w@){exact}(?!\w)|(?<!\w){exact}(?=:[/…])"
+    elif len(name) < _NO_WORD:
+        found = rf"(?<!\w){exact}[\d_]*(?!\w)"
+    else:
+        found = rf"(?<![^\W\d_]){exact}(?![^\W\d_])"
+    return re.compile(found, re.I)
 
 
 def code_only(source: str, language: str) -> str:

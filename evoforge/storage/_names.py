@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Collection, Sequence
 
+from evoforge.core import cut
 from evoforge.errors import NotFoundError, UsageError
 from evoforge.storage._owner import Owner
 
@@ -31,7 +32,7 @@ def new_name(name: str | None, stem: str, taken: Collection[str]) -> str:
     if name is None:
         return _next_free_name(stem, taken)
     if not name.strip() or not name.isprintable() or len(name) > 200:
-        raise UsageError(f"expected a campaign name of 1 to 200 printable characters, got {name!r}")
+        raise UsageError(f"expected a campaign name of 1 to 200 printable characters, got {cut(name)!r}")
     if name in taken:
         free = _next_free_name(name, taken)
         raise UsageError(
@@ -44,7 +45,7 @@ def new_name(name: str | None, stem: str, taken: Collection[str]) -> str:
 def no_campaign(name: str, taken: Collection[str]) -> NotFoundError:
     close = difflib.get_close_matches(name, taken, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(close)}?" if close else "`evoforge campaigns` lists what there is"
-    return NotFoundError(f"there is no campaign {name!r} in this store; {hint}")
+    return NotFoundError(f"there is no campaign {cut(name)!r} in this store; {hint}")
 
 
 def locked_message(name: str, owner: Owner | None) -> str:
@@ -58,7 +59,8 @@ def checked_prefix(prefix: str) -> str:
     text = prefix.lower()
     if not re.fullmatch(r"[0-9a-f]{1,64}", text):
         raise UsageError(
-            f"expected a candidate id or its first hexadecimal digits, got {prefix!r}; `evoforge elites NAME` lists ids"
+            f"expected a candidate id or its first hexadecimal digits, got {cut(prefix)!r}; "
+            "`evoforge elites NAME` lists ids"
         )
     return text
 
@@ -66,8 +68,8 @@ def checked_prefix(prefix: str) -> str:
 def only_match(prefix: str, ids: Sequence[str]) -> str:
     """The one id among those that match `prefix`; a whole id is its own match."""
     if not ids:
-        raise NotFoundError(f"no candidate in this store has an id that starts with {prefix!r}; check --store")
+        raise NotFoundError(f"no candidate in this store has an id that starts with {cut(prefix)!r}; check --store")
     if len(ids) > 1:
         shown = ", ".join(found[: max(12, len(prefix) + 4)] for found in ids[:3])
-        raise UsageError(f"{prefix!r} is the start of several candidates ({shown}); give more digits")
+        raise UsageError(f"{cut(prefix)!r} is the start of several candidates ({shown}); give more digits")
     return ids[0]

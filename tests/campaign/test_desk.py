@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
 import threading
 import time
+from concurrent.futures import CancelledError
 from dataclasses import replace
 
 import pytest
@@ -149,6 +153,75 @@ def test_what_waits_for_a_call_in_flight_is_not_sent_once_it_is_closed() -> None
         thread.join(60)
         assert not thread.is_alive() and server.books.calls == 1
     assert [call.outcome for call in rows.values()] == [Outcome.OK]
+
+
+def test_a_signal_leaves_what_is_in_flight() -> None:
+    come, told = threading.Event(), list[str]()
+
+    def answer(request: Request) -> str:
+        come.wait(60)
+        return KERNEL
+
+    def record(call: Call) -> int:
+        calls.append(call)
+        return 0
+
+    ledger, calls = Ledger(Caps()), list[Call]()
+    client = Metered(ScriptedClient(answer), [FREE], ledger, record, lambda *_: None)
+
+    def waits(text: str) -> None:
+        told.append(text)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    desk = Desk(client, [FREE], tokens=24000, send=Send(), at_once=2, phase=waits, ledger=ledger)
+    desk.submit(0, question(), PROMPT, FREE.model)
+    while not calls:
+        time.sleep(0.01)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            desk.close()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    desk.close()  # as a stack of callbacks does on its way out
+    assert len(told) == 1 and told[0].startswith("waiting for a call in flight; ")
+    assert calls[0].outcome is Outcome.FAILED and calls[0].unsure_tokens > 0
+    come.set()
+
+
+def test_what_waits_until_the_time_is_up_is_not_asked() -> None:
+    """As behind a model's first call, to a server that is gone."""
+    turns = itertools.count()
+
+    def answer(request: Request) -> Reply:
+        if next(turns):
+            raise CancelledError("its time is up")
+        return Reply("", Outcome.FAILED, Usage(), 0.0, 0.0, request.model, "no answer")
+
+    ledger, numbers, rows = Ledger(Caps(usd=5.0)), itertools.count(), dict[int, Call | None]()
+    client = Metered(ScriptedClient(answer), [DEAR], ledger, lambda call: next(numbers), rows.__setitem__)
+    desk = Desk(client, [DEAR], tokens=24000, send=Send(), at_once=3, ledger=ledger)
+    for ticket in range(3):
+        desk.submit(ticket, question(f"x = {ticket}"), PROMPT, DEAR.model)
+    answered = desk.collect()
+    desk.close()
+    assert sorted(one.silent for one in answered) == [False, False, True] and desk.alive
+    assert not any(one.proposal or (one.reason and not one.silent) for one in answered)
+    assert sum(row is None for row in rows.values()) == 2, "what was never asked leaves no row"
+
+
+def test_what_is_longer_than_it_may_be_is_noticed_once() -> None:
+    long = Reply(KERNEL, Outcome.OK, Usage(50, 0, 20_000), 0.3, 0.0, DEAR.model)
+    ledger, notices, numbers = Ledger(Caps(usd=0.25)), list[str](), itertools.count()
+    client = Metered(ScriptedClient(lambda _: long), [DEAR], ledger, lambda call: next(numbers), lambda *_: None)
+    desk = Desk(client, [DEAR], tokens=24000, send=Send(), at_once=2, notice=notices.append, ledger=ledger)
+    for ticket in range(3):
+        desk.submit(ticket, question(f"x = {ticket}"), PROMPT, DEAR.model)
+    answered = desk.collect()
+    desk.close()
+    assert [one.usd for one in answered] == [0.3, 0.0, 0.0] and not desk.alive
+    assert "counts 20,000 tokens of a reply that may have 8,192" in notices[0]
+    assert notices[1:] == ["models may have cost $0.3000, more than the cap of $0.25"]
 
 
 def test_half_of_a_kernel_is_a_useless_reply() -> None:

@@ -7,6 +7,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -354,10 +355,43 @@ def test_kernels_that_were_paid_are_judged_on_resume(task: Path, tmp_path: Path)
     assert all(row.model for row in rows if row.ticket in waiting)
 
 
+def test_the_result_counts_what_was_in_flight_in_the_end(task: Path, tmp_path: Path) -> None:
+    """In a replay, too."""
+    url, come = f"sqlite:///{tmp_path}/evoforge.db", threading.Event()
+    first, later = iter([good(kernel(step)) for step in (8, 16, 24)]), itertools.count(64, 8)
+
+    def answer(body: Mapping[str, Any]) -> Answer:
+        for one in first:
+            return one
+        come.wait(120)
+        return good(kernel(next(later)))
+
+    class Releasing(Recorder):
+        def on_event(self, event: Event) -> None:
+            super().on_event(event)
+            if event.kind == "phase" and "in flight" in event.data["text"]:
+                come.set()
+
+    told = Releasing()
+    with ModelServer(answer) as server:
+        wanted = config(task, server, budget={"usd": 5.0, "evals": 3}, meta_prompts={"evolve_every": 0})
+        result = Campaign.create(wanted, url).run(told)
+        books = server.books
+    waits = [event.data["text"] for event in told.kinds("phase") if "in flight" in event.data["text"]]
+    assert len(waits) == 1 and waits[0].startswith("waiting for 3 calls in flight")
+    assert result.models["calls"] == books.calls == 6
+    assert result.models["completion_tokens"] == books.completion_tokens
+    with open_store(url) as store:
+        assert result.usd == pytest.approx(sum(call.usd for call in calls_of(store, result.campaign)))
+    again = Campaign.create(wanted, f"sqlite:///{tmp_path}/again.db", replay=url).run()
+    assert {**again.models, "seconds": 0} == {**result.models, "seconds": 0}
+    assert again.usd == pytest.approx(result.usd)
+
+
 def test_calls_that_were_in_flight_when_it_was_killed_stay_booked(task: Path, tmp_path: Path) -> None:
     """At the most that they can have cost: a cap holds over any number of kills."""
     url = f"sqlite:///{tmp_path}/evoforge.db"
-    with ModelServer([slow()]) as server:
+    with ModelServer([good(kernel(8)), slow()]) as server:
         wanted = config(task, server, budget={"usd": 5.0, "calls": 6}, meta_prompts={"evolve_every": 0})
         name = Campaign.create(wanted, url).name
         script = "import sys; from evoforge.campaign import Campaign; Campaign.resume(*sys.argv[1:]).run()"
@@ -372,10 +406,13 @@ def test_calls_that_were_in_flight_when_it_was_killed_stay_booked(task: Path, tm
             process.wait()
         with open_store(url) as store:
             left = calls_of(store, name)
-        assert [(call.outcome, call.usd) for call in left] == [(Outcome.FAILED, 0.0)] * 3
-        assert all(call.unsure_usd > 0 and call.unsure_tokens > 0 and call.system for call in left)
+        heard, *flying = left
+        assert heard.outcome is Outcome.OK and heard.unsure_usd == 0.0
+        assert [(call.outcome, call.usd) for call in flying] == [(Outcome.FAILED, 0.0)] * 2
+        assert all(call.unsure_usd > 0 and call.unsure_tokens > 0 and call.system for call in flying)
         spent = Totals.of(left)  # what a resumed run begins with
-        assert spent.requests == server.books.calls == 3 and spent.most_usd == sum(call.unsure_usd for call in left)
+        assert spent.requests == server.books.calls == 3
+        assert spent.most_usd == pytest.approx(heard.usd + sum(call.unsure_usd for call in flying))
 
 
 def test_models_and_generator_share_a_campaign_and_resume(task: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -270,14 +271,45 @@ def test_late_and_foreign_answers_change_nothing(tickets: Tickets, prepared: Any
 
 
 @pytest.mark.usefixtures("no_judge")
-def test_a_running_campaign_is_left_alone(tickets: Tickets, prepared: Any) -> None:
-    number = tickets.ask("invent")["ticket"]
-    with open_store(prepared.url) as store, store.lock_campaign("agent"):
-        with pytest.raises(CampaignLockedError):
-            tickets.ask()
-        with pytest.raises(CampaignLockedError):
-            tickets.tell(number, prepared.right)
-        assert tickets.preview()["prompt"]
+def test_a_running_campaign_is_left_alone(prepared: Any) -> None:
+    with Tickets("agent", prepared.url, patience_s=0.3) as tickets:
+        number = tickets.ask("invent")["ticket"]
+        with open_store(prepared.url) as store, store.lock_campaign("agent"):
+            with pytest.raises(CampaignLockedError, match=r"still after 0.3 s.*can be made again later"):
+                tickets.ask()
+            with pytest.raises(CampaignLockedError):
+                tickets.tell(number, prepared.right)
+            assert tickets.preview()["prompt"]
+
+
+@pytest.mark.usefixtures("no_judge")
+def test_another_agent_whose_answer_is_judged_is_waited_for(prepared: Any) -> None:
+    told: list[str] = []
+    locked, release = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with open_store(prepared.url) as store, store.lock_campaign("agent"):
+            locked.set()
+            release.wait(60)
+
+    def waits(text: str) -> None:
+        told.append(text)
+        release.set()
+
+    with Tickets("agent", prepared.url, waits=waits) as tickets:
+        for number in range(2):
+            locked.clear()
+            release.clear()
+            writer = threading.Thread(target=write)
+            writer.start()
+            assert locked.wait(60)
+            if number == 0:
+                assert tickets.ask("invent")["ticket"] == 0
+            else:
+                with pytest.raises(AssertionError, match="something was judged"):  # that far it comes
+                    tickets.tell(0, prepared.right)
+            writer.join()
+    assert len(told) == 2 and all("is being written by process" in text and "waiting" in text for text in told)
 
 
 @pytest.mark.usefixtures("no_judge")

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from evoforge.campaign import Tickets
+
 Cli = Callable[..., Any]
 
 
@@ -48,10 +50,24 @@ def test_an_agent_at_a_shell(cli: Cli, prepared: Any, tmp_path: Path, monkeypatc
     assert twin.status == 1 and twin.json["status"] == "DUPLICATE"
 
 
+def test_who_is_stopped_may_tell_the_same_again(
+    cli: Cli, prepared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Tickets, "tell", stopped)
+    (tmp_path / "kernel.cpp").write_text(prepared.right)
+    done = cli("tell", "agent", 7, tmp_path / "kernel.cpp", "--store", prepared.url)
+    assert done.status == 130 and done.err == "evoforge: interrupted; the same text can be told to ticket 7 again\n"
+
+
 def test_misuse_is_named(cli: Cli, prepared: Any, tmp_path: Path) -> None:
     store = ("--store", prepared.url, "--json")
     for argv, said in (
         (["ask", "nobody"], "nobody"),
+        (["ask", "n" * 5000], "n" * 79 + "…' in this store"),
+        (["show", "z" * 5000], "z" * 79 + "…'"),
         (["ask", "agent", "--emitter", "guess"], "invent"),
         (["tell", "agent", "7", str(prepared.task)], "7"),
         (["tell", "agent", "0", str(tmp_path / "missing.cpp")], "check the path"),

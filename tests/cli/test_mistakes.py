@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,9 @@ import pytest
 from evoforge.campaign._setup import Setup
 from evoforge.cli import _progress, main
 from evoforge.evaluation.judge import Judge
-from evoforge.storage import _open
+from evoforge.prompts.files import SECTIONS
+from evoforge.storage import _open, open_store
+from evoforge.testing.model_server import ModelServer, slow
 
 Cli = Callable[..., Any]
 
@@ -189,6 +193,27 @@ def test_wrong_values_are_named(cli: Cli, task_file: Path, argv: list[str], said
     assert not store.exists()
 
 
+@pytest.mark.parametrize(
+    ("prior", "said"),
+    [
+        ("strem=stream", "unknown decision 'strem'; did you mean 'stream'?"),
+        ("stream=steam", "unknown value 'steam' of stream; did you mean 'stream'?"),
+        ("UNROLL=4", ""),
+    ],
+)
+def test_a_decision_that_there_is_not_is_named(
+    cli: Cli, task_file: Path, monkeypatch: pytest.MonkeyPatch, prior: str, said: str
+) -> None:
+    folder = task_file.parent / "meta_prompts"
+    folder.mkdir()
+    sections = "\n".join(f"## {name}\ntext" for name in SECTIONS)
+    head = f"name: mine\nversion: 1\nlanguage: cpp\nstrategy: {{priors: {{{prior}: 2}}}}"
+    (folder / "mine.md").write_text(f"---\n{head}\n---\n{sections}\n")
+    monkeypatch.setenv("EVOFORGE_DATA", str(task_file.parent))
+    done = cli("run", task_file, "--dry-run", "--store", f"sqlite:///{task_file.parent}/e.db", "--json")
+    assert (one_sentence(done) if said else "").endswith(said) and done.status == (2 if said else 0)
+
+
 def test_files_that_are_no_tasks_or_kernels(cli: Cli, task_file: Path) -> None:
     folder = task_file.parent
     text = task_file.read_text()
@@ -281,6 +306,38 @@ def test_sigterm_stops_as_ctrl_c_does(cli: Cli, task_file: Path) -> None:
     assert said.endswith(f"evoforge: interrupted; go on with: evoforge resume mine --store {store}\n")
     assert "Traceback" not in said
     assert cli("status", "mine", "--store", store, "--json").json["state"] == "interrupted"
+
+
+def test_a_second_signal_leaves_the_call_that_the_first_one_waits_for(cli: Cli, tmp_path: Path) -> None:
+    store, path = f"sqlite:///{tmp_path}/e.db", task(tmp_path, "x + 1")
+    path.write_text(path.read_text() + EAGER_ALONE)
+    with ModelServer([slow()]) as server:
+        prices = {"usd_per_mtok_in": 1, "usd_per_mtok_out": 1, "timeout_s": 900}
+        fields = {
+            "name": "mine", "tasks": [path.name], "emitters": ["invent"], "budget": {"usd": 1},
+            "models": [{"model": "openai/slow", "api_base": server.api_base, **prices}],
+        }  # fmt: skip
+        file = tmp_path / "mine.yaml"
+        file.write_text(json.dumps(fields))
+        command = [sys.executable, "-m", "evoforge", "run", str(file), "--store", store]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            while not server.books.calls:
+                assert process.poll() is None
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            said = ""
+            while "waiting for a call in flight" not in said:
+                line = process.stderr.readline()
+                assert line, said
+                said += line
+            process.send_signal(signal.SIGTERM)
+            said = process.stderr.read()
+        assert process.returncode == 143
+        assert said == f"evoforge: interrupted; go on with: evoforge resume mine --store {store}\n"
+    with open_store(store) as opened:
+        (call,) = [row.call for row in opened.calls("mine")]
+    assert (call.usd, call.unsure_usd > 0, "in flight" in call.reason) == (0.0, True, True)
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,11 @@ from evoforge.llm import (
     Recorded,
     Reply,
     Request,
+    Reservation,
     ScriptedClient,
     Totals,
     Usage,
+    longest_of,
     reply_of,
 )
 from evoforge.testing.model_server import Answer, ModelServer, fault, garbage, good, refused, reset, slow, truncated
@@ -45,7 +47,7 @@ def test_a_call_is_let_go_while_its_worst_case_fits() -> None:
     ledger = Ledger(Caps(usd=0.45))
     first, _ = ledger.reserve(ask(), PAID), ledger.reserve(ask(), PAID)
     assert (first.tokens, first.usd) == (200, pytest.approx(0.2))
-    with pytest.raises(BudgetSpentError, match=r"may take \$0.2000 dollars, \$0.0500 of \$0.45 are left, 2 calls in"):
+    with pytest.raises(BudgetSpentError, match=r"may take \$0.2000, \$0.0500 of \$0.45 are left, 2 calls in"):
         ledger.reserve(ask(), PAID)
     ledger.settle(first, reply(usd=0.01))
     ledger.reserve(ask(), PAID)
@@ -75,7 +77,7 @@ def test_a_call_is_tried_again_while_that_fits() -> None:
     assert ledger.again(second, ask(), PAID, unsure=False) and ledger.again(second, ask(), PAID, unsure=False)
     assert (second.attempts, second.usd) == (3, pytest.approx(0.2))
     assert not ledger.again(second, ask(), PAID, unsure=False), "calls"
-    with pytest.raises(BudgetSpentError, match="1 calls, 0 of 5 are left, 2 calls in flight"):
+    with pytest.raises(BudgetSpentError, match="one of the calls, 0 of 5 are left, 2 calls in flight"):
         ledger.reserve(ask(FREE), FREE)
     ledger.settle(second, reply(retries=1))  # the third was never made
     ledger.reserve(ask(FREE), FREE)
@@ -114,13 +116,15 @@ def test_nothing_is_tried_again_once_others_took_more_than_there_is() -> None:
         assert (ledger.totals.usd, ledger.totals.usage.tokens) == (pytest.approx(0.65), 650)
 
 
-def test_of_a_server_that_minds_no_limit_only_calls_in_flight_overspend() -> None:
+@pytest.mark.parametrize("first", [Caps(usd=0.002), Caps(tokens=2000), Caps(usd=0.02), Caps(tokens=20_000)])
+def test_of_a_server_that_minds_no_limit_one_call_overspends(first: Caps) -> None:
+    """However many would be in flight: what its replies are booked for is known after the first one."""
     usage = {"prompt_tokens": 50, "completion_tokens": 3000, "total_tokens": 3050}  # of 100 that were asked for
     choice = {"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}
     calls = Calls()
     with ModelServer([garbage(json.dumps({"choices": [choice], "usage": usage}))]) as server:
         spec = ModelSpec("openai/some", server.api_base, None, 1.0, None, 1.0, max_tokens=100)
-        ledger = Ledger(Caps(usd=0.002))
+        ledger = Ledger(first)
         model = Metered(LiteLLMClient([spec]), [spec], ledger, calls.record, calls.conclude)
 
         def one(_: int) -> bool:
@@ -132,8 +136,39 @@ def test_of_a_server_that_minds_no_limit_only_calls_in_flight_overspend() -> Non
 
         with ThreadPoolExecutor(4) as pool:
             went = sum(pool.map(one, range(20)))
-    assert 1 <= went == server.books.calls <= 4
+        resumed = Ledger(Caps(usd=ledger.totals.usd + 0.003), ledger.totals, longest_of(calls.values()))
+        with pytest.raises(BudgetSpentError, match=r"may take \$0.0031, \$0.0030 of"):
+            resumed.reserve(ask(spec), spec)
+    assert went == server.books.calls == max(1, int((first.usd or first.tokens * 1e-6) / 3100e-6))
     assert ledger.totals.usd == pytest.approx(went * 3050e-6) == sum(call.usd for call in calls.values())
+    told = ledger.news()
+    assert told[0].startswith("openai/some counts 3,000 tokens of a reply that may have 100")
+    in_dollars, in_tokens = "cost $0.0031, more than the cap of $0.002", "taken 3,050 tokens, more than 2,000"
+    passed = (in_dollars if first.usd else in_tokens) if went == 1 else ""
+    assert told[1:] == ([f"models may have {passed}"] if passed else [])
+    assert not ledger.news()
+
+
+def test_the_first_call_of_a_model_is_alone_until_it_was_heard() -> None:
+    """A failed one tells nothing; models that cost nothing under a cap of dollars need not wait."""
+    ledger = Ledger(Caps(usd=5.0))
+    free = [ledger.reserve(ask(FREE), FREE, wait=True) for _ in range(2)]
+    assert ledger.in_flight == len(free) == 2
+    going: list[Reservation] = []
+
+    def one() -> None:
+        going.append(ledger.reserve(ask(), PAID, wait=True))
+
+    threads = [threading.Thread(target=one, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for turn, heard in enumerate((reply(tokens=0, outcome=Outcome.FAILED), reply()), 1):
+        threading.Event().wait(0.2)
+        assert len(going) == turn, "the others wait"
+        ledger.settle(going[-1], heard)
+    for thread in threads:
+        thread.join(10)
+    assert len(going) == 4 and ledger.in_flight == 4
 
 
 def test_a_cap_can_be_spent_to_the_last_cent() -> None:
@@ -148,8 +183,8 @@ def test_a_cap_can_be_spent_to_the_last_cent() -> None:
     ("caps", "said"),
     [
         (Caps(tokens=399), r"200 tokens, 199 of 399 are left"),
-        (Caps(calls=1), r"1 calls, 0 of 1 are left"),
-        (Caps(minutes=0.5), r"minutes, 0 of 0.5 are left"),
+        (Caps(calls=1), r"one of the calls, 0 of 1 are left"),
+        (Caps(minutes=0.5), r"some minutes, 0 of 0.5 are left"),
         (Caps(usd=0.3), r"\$0.1000 of \$0.3"),
     ],
 )

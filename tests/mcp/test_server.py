@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -122,6 +125,7 @@ def test_what_lies_outside_is_refused_in_one_sentence(prepared: Any, tmp_path: P
     (folder / "loop.cpp").symlink_to(folder / "loop.cpp")
     (folder / "task.py").write_text(prepared.task.read_text())
     (folder / "kernel.cpp").write_text(prepared.right)
+    (folder / "large.cpp").write_bytes(b"/" * 5_000_000)
     os.mkfifo(folder / "pipe.cpp")
     outside = [
         "../secret.cpp", "deep/../../secret.cpp", "link.cpp", "up/secret.cpp", str(tmp_path / "secret.cpp"),
@@ -141,6 +145,13 @@ def test_what_lies_outside_is_refused_in_one_sentence(prepared: Any, tmp_path: P
         assert "either answer" in await refused(client, "tell", campaign="agent", ticket=ticket)
         assert "both" in await refused(client, "evaluate", task="task.py", source="x", file="kernel.cpp")
         assert "nobody" in await refused(client, "ask", campaign="nobody")
+        assert "'emiter' of ask; did you mean 'emitter'?" in await refused(
+            client, "ask", campaign="agent", emiter="aim"
+        )
+        assert "'x' of campaigns, which takes none" in await refused(client, "campaigns", x=1)
+        assert "at most 4000000 bytes" in await refused(
+            client, "tell", campaign="agent", ticket=ticket, file="large.cpp"
+        )
         assert "invent" in await refused(client, "ask", campaign="agent", emitter="rm -rf")
         assert "ticket" in await refused(client, "tell", campaign="agent", ticket="many", answer="x")
         assert "ticket" in await refused(client, "tell", campaign="agent", ticket=-1, answer="x")
@@ -163,6 +174,44 @@ def test_stdout_is_the_protocol_and_nothing_else(prepared: Any) -> None:
     )  # fmt: skip
     assert done.returncode == 0
     assert all(line.startswith("{") for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("end", ["idle", "signal", "closed"])
+def test_a_call_ends_with_its_caller(prepared: Any, tmp_path: Path, end: str) -> None:
+    """By a signal with one line, whether something is judged or not; where stdin ends, at once and in silence."""
+    started = tmp_path / "started"
+    (tmp_path / "task.py").write_text(prepared.task.read_text())
+    program = (
+        "import pathlib, sys, time\nfrom evoforge.cli import main\nimport evoforge.mcp._tools as tools\n"
+        f"def judged(*_, **__):\n    pathlib.Path({str(started)!r}).touch()\n    time.sleep(300)\n"
+        f"tools.evaluate_kernel = judged\nsys.exit(main(['mcp', '--store', {prepared.url!r}]))"
+    )
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    messages: list[dict[str, Any]] = [
+        {"id": 0, "method": "initialize", "params": params},
+        {"method": "notifications/initialized"},
+    ]
+    arguments = {"task": "task.py", "source": prepared.right}
+    if end != "idle":
+        messages.append({"id": 1, "method": "tools/call", "params": {"name": "evaluate", "arguments": arguments}})
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, cwd=tmp_path,
+    ) as process:  # fmt: skip
+        assert process.stdin and process.stdout and process.stderr
+        for message in messages:
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        while end != "idle" and not started.exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        if end == "closed":
+            process.stdin.close()
+        else:
+            process.send_signal(signal.SIGTERM)
+        status, said = process.wait(60), process.stderr.read()
+    assert (status, said) == ((0, "") if end == "closed" else (143, "evoforge: interrupted\n"))
 
 
 def test_a_store_that_is_not_there_is_told_at_the_start(tmp_path: Path) -> None:

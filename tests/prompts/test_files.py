@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evoforge.archives import descriptor
 from evoforge.core import MetaPrompt, Strategy
 from evoforge.errors import UsageError
 from evoforge.prompts import format_meta_prompt, load_meta_prompts, parse_meta_prompt, read_meta_prompt
-from evoforge.prompts.files import SECTIONS
+from evoforge.prompts.files import AXES, OPERATORS, SECTIONS
 
 GOOD = """---
 name: bandwidth-first
@@ -71,7 +72,7 @@ words = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]) | st
 @settings(max_examples=30, deadline=None)
 @given(
     operators=st.dictionaries(st.sampled_from(["sample", "mutate", "cross", "aim"]), weights),
-    stress=st.dictionaries(st.sampled_from(["memory=3", "tiling=0", "fusion_depth=2"]), weights),
+    stress=st.dictionaries(st.sampled_from(["memory=3", "tiling=0", "fusion=2"]), weights),
     priors=st.dictionaries(st.sampled_from(["unroll=many", "UNROLL=4", "placement:s3=row", "x=1.5", "y=no"]), weights),
     text=st.lists(words, min_size=1, max_size=4),
 )
@@ -103,9 +104,25 @@ def test_round_trip_of_any_prompt_or_a_refusal_to_write(
         ("version: 2\n", "", 2, "expected the key 'version'"),
         ("memory=3: 2", "memory: 2", 9, "axis=level"),
         ("UNROLL=4: 3", "UNROLL: 3", 12, "gene=value"),
-        ("UNROLL=4: 3", "UNROLL=4: -3", 12, "greater than or equal to 0"),
-        ("UNROLL=4: 3", "UNROLL=4: many", 12, "'many'"),
-        ("language: cpp", "language: c", 4, "language"),
+        ("memory=3: 2", "memory=4: 2", 9, "unknown level 'memory=4' in strategy.stress; did you mean 'memory=3'"),
+        ("memory=3: 2", "colour=9: 2", 9, "unknown level 'colour=9' in strategy.stress"),
+        *[
+            ("UNROLL=4: 3", f"UNROLL=4: {weight}", 12, "expected a weight, a number from 0 to 1,000,000, got " + shown)
+            for weight, shown in {
+                "-3": "-3",
+                "many": "'many'",
+                "true": "True",
+                ".inf": "inf",
+                ".nan": "nan",
+                "1e308": "1e+308",
+                "1" + "0" * 400: "1" + "0" * 58 + "…",
+            }.items()
+        ],
+        ("{mutate: 2, aim: 0.5}", "{" + ", ".join(f"{name}: 0" for name in OPERATORS) + "}", 7, "weighs more than 0"),
+        ("operators: {mutate: 2, aim: 0.5}", "operators: 3", 7, "expected tables of weights"),
+        ("language: cpp", "language: c", 4, "language: expected cpp, triton or cuda, got 'c'"),
+        ("name: bandwidth-first", "name: größe", 2, "name: expected lower-case letters, digits and dashes"),
+        ("version: 2", "version: 99999999999999999999999", 3, "a whole number from 1 to 1,000,000, got 9999999999"),
         ("name: bandwidth-first", "name: [a", 3, "expected YAML"),
         ("version: 2", "version: 2\nversion: 3", 4, "the key 'version' stands twice"),
         ("version: 2", "version: 2024-99-99", 2, "month must be in 1..12"),
@@ -116,7 +133,10 @@ def test_round_trip_of_any_prompt_or_a_refusal_to_write(
         ("## Philosophy", "Words.\n\n## Philosophy", 15, "before any text"),
         ("---\nname", "name", 1, "start with a line '---'"),
         ("UNROLL=4: 3\n---", "UNROLL=4: 3\n", 1, "second line '---'"),
-        ("Roofline first.", "", 32, "expected a section '## Analysis' with text"),
+        ("Roofline first.", "", 30, "the section '## Analysis' is empty"),
+        ("Tails.", "", 26, "the section '## Pitfalls' is empty"),
+        ("Tails.", "Ta\0ils.", 28, "a zero byte"),
+        ("  operators", "  " + "x" * 500, 7, "unknown key 'strategy.xxx"),
     ],
 )
 def test_errors_name_file_line_and_the_mend(old: str, new: str, line: int, words: str) -> None:
@@ -126,7 +146,11 @@ def test_errors_name_file_line_and_the_mend(old: str, new: str, line: int, words
     message = str(caught.value)
     assert words in message
     assert re.match(r"p\.md:(\d+): ", message) and int(message.split(":")[1]) == line, message
-    assert "\n" not in message
+    assert "\n" not in message and len(message) < 200
+
+
+def test_the_axes_are_the_archives() -> None:
+    assert {axis: len(known.levels) for axis, known in descriptor.AXES.items()} == dict.fromkeys(AXES, 4)
 
 
 def test_a_prompt_that_would_read_back_differently_is_refused() -> None:

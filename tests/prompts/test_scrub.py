@@ -31,6 +31,16 @@ HOME = "/" + "home/ada"
         ("postgresql://evo:hunter2@db/evo, https://bob@x.org/a", "postgresql://…@db/evo, https://…@x.org/a"),
         ("in /Users" + "/bob, -isystem/srv/inc/x.h", "in …, -isystem…/x.h"),
         ("the key is k-123456", "the key is [key]"),
+        ("not sk-abcdefghij1234567890 nor AKIAABCDEFGHIJKLMNOP", "not [key] nor [key]"),
+        ("key_padding_mask_of_row_0 keeps", "key_padding_mask_of_row_0 keeps"),
+        (r"'C:\\Users\\Bob\\deep\\x.pt' C:\Users\Bob", "'…/x.pt' …"),
+        (r"\\filer\alice\x and '\\\\filer\\alice\\x'", "…/x and '…/x'"),
+        (r"'\\s+\\w+\n' '\\d\\d' keep", r"'\\s+\\w+\n' '\\d\\d' keep"),
+        ('"/Users' + '/eve smith" and "/Users' + '/eve smith/x/y.py"', '"…" and "…/y.py"'),
+        (r"'C:\Users\Eve Smith\x.py', '~/my notes/a.txt', /opt/eve\ smith/y/z", "'…/x.py', '…/a.txt', …/z"),
+        ('"/ n / m" keeps, a /b c/ d keeps', '"/ n / m" keeps, a /b c/ d keeps'),
+        ("/opt//eve//y", "…/y"),
+        ("ada_ ada2, adaptive and adam keep", "user user, adaptive and adam keep"),
     ],
 )
 def test_names_and_paths_go(text: str, clean: str, make: SimpleNamespace) -> None:
@@ -41,6 +51,16 @@ def test_names_and_paths_go(text: str, clean: str, make: SimpleNamespace) -> Non
         assert "jobs" not in got and got.endswith("out.log")
     else:
         assert got == clean
+
+
+def test_the_longer_a_name_the_surer_it_is_one() -> None:
+    long = Identity(user="mallory", host="buildfarm3")
+    text = "mallory_ mallory2 jobs_mallory Mallory_x buildfarm3_gpu; mallorys keeps"
+    assert scrub(text, long) == "user_ user2 jobs_user user_x host_gpu; mallorys keeps"
+    short = Identity(user="eve", host="vm")
+    assert scrub("eve@vm:/srv/x, vm:/srv/y, ev@vm2", short) == "user@host:…/x, host:…/y, ev@vm2"
+    words = "vm = max(v) of EVE_TILE @ vm; q@vm"
+    assert scrub(words, short) == words
 
 
 def test_in_sources_only_comments_and_literals_change() -> None:

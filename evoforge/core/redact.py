@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from evoforge.core import secrets_of
+from evoforge.core.text import secrets_of
 
-__all__ = ["redact"]
+__all__ = ["redact", "without_keys"]
 
 _HIDDEN = "[key]"
 _LOOKS_LIKE = re.compile(
@@ -24,6 +24,11 @@ _LOOKS_LIKE = re.compile(
 )
 
 
+_NAME = re.compile(r"key|[a-z]+_[^_]*_", re.IGNORECASE)
+_SURE = 16
+"""Characters from which on a word that looks like a key is one in program text, too."""
+
+
 def redact(text: str, secrets: Iterable[str] = (), environ: Mapping[str, str] | None = None) -> str:
     """`text` without the given secrets, secret-looking environment variables' values, and what looks like a key.
 
@@ -33,3 +38,14 @@ def redact(text: str, secrets: Iterable[str] = (), environ: Mapping[str, str] | 
     for secret in sorted(given.union(secrets_of(environ)), key=len, reverse=True):
         text = text.replace(secret, _HIDDEN)
     return _LOOKS_LIKE.sub(_HIDDEN, text)
+
+
+def without_keys(text: str) -> str:
+    """Program text without what is sure to be a key: it has names such as key_padding_mask."""
+
+    def hidden(at: re.Match[str]) -> str:
+        word = at[0]
+        mixed = any(sign.isdigit() for sign in word) or word.isupper()
+        return _HIDDEN if len(word) >= _SURE and mixed and not _NAME.match(word) else word
+
+    return _LOOKS_LIKE.sub(hidden, text)

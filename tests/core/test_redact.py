@@ -1,6 +1,6 @@
 import pytest
 
-from evoforge.llm import redact
+from evoforge.core import redact, without_keys
 
 
 def test_given_values_and_those_of_the_environment_go() -> None:
@@ -25,6 +25,13 @@ def test_what_looks_like_a_key_goes(key: str) -> None:
     assert redact(f"Incorrect API key provided: {key}. See the page.", (), {}).count(key[4:]) == 0
     assert key[4:] not in redact(f"header 'Authorization: Bearer {key}' refused", (), {})
     assert key[4:] not in redact(f"got {key}", (), {})
+
+
+def test_in_program_text_only_what_is_sure_to_be_a_key_goes() -> None:
+    text = "key_padding_mask2_of_rows, sk-abcdefghij1234567890 and AKIAABCDEFGHIJKLMNOP; hf_block_size_128_of_rows"
+    assert without_keys("hf_abcdefghijkl0123456789, ghp_0123456789abcdefghij") == "[key], [key]"
+    shown = "key_padding_mask2_of_rows, [key] and [key]; hf_block_size_128_of_rows"
+    assert without_keys(text) == shown
 
 
 def test_other_words_stay() -> None:
