@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -611,3 +612,12 @@ def members(leader: int) -> list[int]:
             if int(path.read_text().rpartition(")")[2].split()[2]) == leader:
                 found.append(int(path.parent.name))
     return sorted(found)
+
+
+def test_a_call_that_others_kept_from_the_processors_is_waited_for(start: Callable[..., Runner]) -> None:
+    with start("slow") as runner:
+        stopping = threading.Timer(0.01, os.killpg, (runner.pid, signal.SIGSTOP))
+        going_on = threading.Timer(0.8, os.killpg, (runner.pid, signal.SIGCONT))
+        stopping.start(), going_on.start()
+        assert runner.run(1, 0, timeout_s=0.5) > 0.5
+        stopping.join(), going_on.join()
