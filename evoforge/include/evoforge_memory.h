@@ -116,6 +116,14 @@ EVO_INLINE half to_bf16(vec v) {
 }
 }  // namespace detail
 
+// The nearest number of 16 bits, as it is computed with.
+EVO_INLINE vec as_f16(vec v) { return detail::from_f16(detail::to_f16(v)); }
+EVO_INLINE vec as_bf16(vec v) { return detail::from_bf16(detail::to_bf16(v)); }
+template <class Type>
+EVO_INLINE Type as_f16(Type x) { return (float)f16((float)x); }
+template <class Type>
+EVO_INLINE Type as_bf16(Type x) { return (float)bf16((float)x); }
+
 EVO_INLINE float load(const f16* p) { return *p; }
 EVO_INLINE float load(const bf16* p) { return *p; }
 EVO_INLINE vec load(const f16* p, all_t n) { return detail::from_f16(detail::load_half(p, n)); }

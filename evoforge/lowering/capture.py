@@ -2,7 +2,8 @@
 
 Parameters and buffers are cst0…, forward's tensor arguments in0…, results out0…, as in the C ABI.
 Sixteen-bit floats are read as f32, computed in f32 between operators, and rounded once, at the
-outputs. What is not covered is refused by operator name before anything is spent.
+outputs; what the model rounds to a type that none of its tensors has is rounded there. What is
+not covered is refused by operator name before anything is spent.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from evoforge.lowering.exported import exported
 from evoforge.lowering.index import add, scale
 from evoforge.lowering.ir import Const, Expr, Graph, Position, Tensor, to_json
 from evoforge.lowering.operators import HANDLERS, Builder, Value
-from evoforge.lowering.operators.builder import op, short_dtype, where, working
+from evoforge.lowering.operators.builder import op, short_dtype, where
 from evoforge.lowering.simplify import tidy
 from evoforge.lowering.stages import row_major
 
@@ -65,6 +66,7 @@ def _arguments(builder: Builder, program: Any, model: Any, inputs: Sequence[Any]
             builder.tensors[f"{prefix}{at}"] = Tensor(
                 f"{prefix}{at}", shape, stride, short_dtype(tensor.dtype), "in" if kind == "in" else "cst"
             )
+    _precisions(builder, program)
     known: dict[Any, Any] = {}
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     taken = 0
@@ -83,6 +85,15 @@ def _arguments(builder: Builder, program: Any, model: Any, inputs: Sequence[Any]
     return known
 
 
+def _precisions(builder: Builder, program: Any) -> None:
+    """As the reference has it: a type that tensors are held in is a way of storing them, another one is meant."""
+    given = {tensor.dtype for tensor in builder.tensors.values()}
+    output = next(node for node in program.graph.nodes if node.op == "output")
+    results = {str(leaf.meta["val"].dtype) for leaf in output.args[0] if hasattr(leaf, "meta")}
+    builder.held = frozenset(given)
+    builder.wide = "f64" in given and "f32" not in given and "torch.float64" in results
+
+
 def _same_memory(one: Any, other: Any) -> bool:
     if one.dtype != other.dtype or one.shape != other.shape or one.stride() != other.stride():
         return False
@@ -91,7 +102,7 @@ def _same_memory(one: Any, other: Any) -> bool:
 
 def _baked(builder: Builder, name: str, target: str, tensor: Any) -> Value:
     """A tensor made inside forward, or held as a plain attribute: its numbers go into the source."""
-    dtype = working(short_dtype(tensor.dtype))
+    dtype = builder.working(short_dtype(tensor.dtype))
     numbers = tensor.detach().flatten().tolist()
     shape = tuple(tensor.shape)
     if len(numbers) <= 1:
@@ -132,7 +143,7 @@ def _walk(builder: Builder, nodes: Any, known: dict[Any, Any]) -> list[tuple[Val
             continue
         builder.node_name, builder.origin, builder.meta = node.name, str(node.target), node.meta.get("val")
         args, kwargs = _resolved(node.args, known), _resolved(node.kwargs, known)
-        known[node] = _handled(builder, args, kwargs)
+        known[node] = builder.rounded(_handled(builder, args, kwargs), builder.meta)
     return results
 
 

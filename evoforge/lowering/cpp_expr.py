@@ -2,7 +2,7 @@
 
 In vector code a subexpression that does not depend on the lane axis stays scalar and is broadcast
 where the other operand is a vector. Halves are computed in float; 16-bit casts inside an expression
-round nothing (the reference is computed in float as well).
+round nothing (what is meant to round is an operator, `as_f16`).
 """
 
 from __future__ import annotations
@@ -405,5 +405,5 @@ _FUNCTIONS = (
     "abs", "sqrt", "rsqrt", "reciprocal", "exp", "expm1", "exp2", "log", "log1p", "log2", "sin", "cos", "tan", "asin",
     "acos", "atan", "sinh", "cosh", "tanh", "erf", "erfc", "sigmoid", "floor", "ceil", "round", "trunc", "sign",
     "isnan", "isinf", "floordiv", "mod", "fmod", "pow", "max", "min", "atan2", "hypot", "copysign",
-    "rounded",
+    "rounded", "as_f16", "as_bf16",
 )  # fmt: skip

@@ -70,6 +70,8 @@ _SPECIAL: dict[str, Callable[..., str]] = {
     "sign": lambda a: f"({a} > 0) - ({a} < 0)",
     "not": lambda a: f"!{a}",
     "rounded": lambda a: a,
+    "as_f16": lambda a: f"(float)evo::f16((float){a})",
+    "as_bf16": lambda a: f"(float)evo::bf16((float){a})",
     "isnan": lambda a: f"std::isnan({a})",
     "isinf": lambda a: f"std::isinf({a})",
 }

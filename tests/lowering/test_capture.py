@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
 from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.index import plain_axis
-from evoforge.lowering.ir import FloorDiv, Graph, Mod, loads, rewrite
+from evoforge.lowering.ir import Cast, FloorDiv, Graph, Mod, Op, loads, nodes, rewrite
 from evoforge.lowering.operators import HANDLERS
 
 
@@ -128,6 +128,25 @@ def test_sixteen_bit_floats_are_kept_in_f32_until_the_outputs() -> None:
     graph = graph_of(lambda x, y: ((x * y).sum(1) + 1, x.exp()), torch.randn(3, 4).half(), torch.randn(3, 4).half())
     assert {t.dtype for t in graph.tensors.values() if t.kind == "tmp"} == {"f32"}
     assert {t.dtype for t in graph.tensors.values() if t.kind != "tmp"} == {"f16"}
+
+
+def test_a_sixteen_bit_type_that_no_tensor_has_is_rounded_to() -> None:
+    def rounds(x: torch.Tensor) -> list[str]:
+        graph = graph_of(lambda x: (x.float().half().t().float() + 1, x.bfloat16() * 2), x)
+        found = [part for stage in graph.stages for part in nodes(stage.body) if isinstance(part, Op)]
+        return sorted(part.name for part in found if part.name.startswith("as_"))
+
+    assert rounds(torch.randn(3, 4)) == ["as_bf16", "as_bf16", "as_f16"]  # what is computed, too, and views never
+    assert rounds(torch.randn(3, 4).half()) == ["as_bf16", "as_bf16"]
+
+
+def test_single_precision_among_doubles_is_a_name_and_elsewhere_what_it_says() -> None:
+    def dtypes(function: Callable[..., Any]) -> set[str]:
+        graph = graph_of(function, torch.randn(3, 4).double())
+        return {part.dtype for stage in graph.stages for part in nodes(stage.body) if isinstance(part, Op | Cast)}
+
+    assert dtypes(lambda x: x.float().exp().double()) == {"f64"}
+    assert dtypes(lambda x: x.float().exp()) == {"f32"}
 
 
 def test_constants_are_parameters_then_buffers_with_their_strides() -> None:

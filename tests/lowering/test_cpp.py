@@ -102,6 +102,11 @@ def compared(x: torch.Tensor, long: torch.Tensor, short: torch.Tensor, byte: tor
     return y, z.sum(-1), torch.where(short == short.flip(1), x, short.float())
 
 
+def lost(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Sums of whole numbers that are rounded to eight bits."""
+    return fn.linear(x.bfloat16(), w.bfloat16()).float()
+
+
 def counted(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (x > 0).sum(-1), (x > 1).any(-1), (x > -3).all(-1), (x > 0).sum(0), (x > 2).any(0), (x > -2).all(0)
 
@@ -194,6 +199,12 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     ),
     "doubles_beside": (Module(lambda x: torch.stack((x, x * x), -1)), [rand(9, 37, dtype=torch.float64)]),
     "bf16": (nn.Softmax(-1), [rand(4, 64, dtype=torch.bfloat16)]),
+    "rounded_by_name": (
+        Module(
+            lambda x, w: ((x.half() * 3).float().sum(-1), x.bfloat16().t().float(), lost(x.round(), w))
+        ),
+        [rand(9, 37) * 9, (rand(5, 37) * 9).round()],
+    ),
     "f16": (Module(lambda x: x.sigmoid() * x), [rand(4, 70, dtype=torch.float16)]),
     "masked": (Module(lambda x: torch.where(x > 0.5, x, -x).amax(-1)), [rand(9, 37)]),
     "loss_of_rows": (Module(lambda x, y: fn.cross_entropy(x, y)), [rand(5, 37), torch.tensor([0, 3, 36, 7, 7])]),

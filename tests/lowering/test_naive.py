@@ -175,6 +175,9 @@ POINTWISE = {
     "scalar": f(lambda x: (x.sum() + 1, x.mean() * x.max()), X),
 }
 
+# beside inputs of these types nothing would be rounded to them
+ROUNDED = {"by_name": f(lambda x: ((x.half() * 3).float(), x.bfloat16().t().float() + 1), normal(5, 7))}
+
 VIEWS = {
     "cat": f(lambda x, y: torch.cat([x, y * 2, x[:, 1:3]], 1) + 1, X, Y),
     "stack": f(lambda x, y: torch.stack([x, y, x + y], -1), X, Y),
@@ -442,7 +445,7 @@ CONTRACTIONS = {
 }
 
 
-@pytest.mark.parametrize("family", ["POINTWISE", "VIEWS", "REDUCTIONS", "ORDERS", "LOSSES", "CONTRACTIONS"])
+@pytest.mark.parametrize("family", ["POINTWISE", "ROUNDED", "VIEWS", "REDUCTIONS", "ORDERS", "LOSSES", "CONTRACTIONS"])
 def test_agrees_with_torch(family: str, check_naive: Callable[[Any], None]) -> None:
     check_naive(globals()[family])
 

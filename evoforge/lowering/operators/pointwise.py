@@ -274,7 +274,7 @@ def _masked_fill(b: Builder, x: Value, mask: Value, value: Arg) -> Value:
 
 @register("_to_copy", "to.dtype", "type_as", "to.dtype_layout", "prims.convert_element_type")
 def _to(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
-    """A change of dtype; among 16-bit floats and f32 nothing happens, values stay in f32."""
+    """A change of dtype; among 16-bit floats and f32 values stay in f32 (`Builder.rounded`)."""
     t = b.out_dtype()
     if t == x.dtype:
         return x
