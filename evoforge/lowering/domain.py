@@ -109,6 +109,18 @@ class Domain:
     def producer(self, tensor: str) -> Node | None:
         return self._producers.get(tensor)
 
+    def needs(self, node: Node) -> Sequence[tuple[str, Node, bool]]:
+        """What a node reads of others: the tensor, who writes it, and whether it is read where it is written alone."""
+        if node.name not in self._needs:
+            made = [(one, found) for one in node.reads() if (found := self.producer(one.tensor)) is not None]
+            apart = {one.tensor for one, producer in made if not aligned(one, producer)}
+            self._needs[node.name] = [(one.tensor, found, one.tensor not in apart) for one, found in made]
+        return self._needs[node.name]
+
+    @cached_property
+    def _needs(self) -> dict[str, list[tuple[str, Node, bool]]]:
+        return {}
+
     @cached_property
     def _producers(self) -> dict[str, Node]:
         return {out: node for node in self.nodes for out in node.outputs if out}

@@ -13,7 +13,7 @@ from itertools import groupby, pairwise
 from evoforge.errors import UnsupportedError
 from evoforge.lowering.chain import Chain, find_chain
 from evoforge.lowering.contraction import find_contraction
-from evoforge.lowering.domain import Access, Domain, Node, aligned
+from evoforge.lowering.domain import Access, Domain, Node
 from evoforge.lowering.lanes import NEAR
 from evoforge.lowering.nests import Nest, Pass, Plan
 from evoforge.lowering.regions import is_tensor_sized, reads_through, regions
@@ -66,6 +66,7 @@ class _Planner:
         self.promoted = set(promoted)
         self.reads = reads_through(domain, self.fixed)
         self.stored: dict[str, tuple[int, str]] = {}  # tensor → (number of the nest that wrote it, where)
+        self.placed: dict[str, str] = {}
         self.reduced_in: dict[str, int] = {}
         self.memory: list[str] = []
         self.buffers: list[str] = []
@@ -117,6 +118,11 @@ class _Planner:
 
     def _placement(self, node: Node) -> str:
         """inline, row or root of a tensor-sized map; an output that is read again has one too."""
+        if node.name not in self.placed:
+            self.placed[node.name] = self._place(node)
+        return self.placed[node.name]
+
+    def _place(self, node: Node) -> str:
         if node.kind == "map" and self.fixed & set(node.outputs):
             return "root"
         if node.kind != "map" or not is_tensor_sized(self.domain, node.axes):
@@ -249,12 +255,8 @@ class _Planner:
     def _need_all(
         self, nest: Nest, one: Pass, node: Node, rows: tuple[str, ...], has_reduce: bool, after: bool = False
     ) -> None:
-        for access in node.reads():
-            producer = self.domain.producer(access.tensor)
-            if producer is not None:
-                places = [other for other in node.reads() if other.tensor == access.tensor]
-                stands = all(aligned(other, producer) for other in places)
-                self._need(nest, one, access.tensor, producer, rows, has_reduce, after, stands)
+        for tensor, producer, stands in self.domain.needs(node):
+            self._need(nest, one, tensor, producer, rows, has_reduce, after, stands)
 
     def _need(
         self,
