@@ -195,8 +195,9 @@ EVO_SCALAR(pow) EVO_SCALAR(atan2) EVO_SCALAR(fmod) EVO_SCALAR(hypot) EVO_SCALAR(
 namespace detail {
 template <class Type>
 EVO_INLINE Type whole_quotient(Type x, Type y) {  // the one that goes with the remainder: x / y alone may round up to it
+    const Type by = keep(y);  // of what equals 0 the compiler takes 0, without its sign
     Type rest = __builtin_fmod(x, y), whole = (x - rest) / y;
-    if (y == 0) return x / y;
+    if (y == 0) return x / by;
     if (rest != 0 && (rest < 0) != (y < 0)) whole -= 1;
     Type low = __builtin_floor(whole);
     return whole == 0 ? __builtin_copysign(Type(0), x / y) : whole - low > Type(0.5) ? low + 1 : low;

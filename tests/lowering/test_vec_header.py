@@ -255,6 +255,13 @@ def test_operators_with_two_arguments(library: Any) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6, err_msg=name, equal_nan=True)
 
 
+def test_what_is_divided_by_a_zero_has_its_sign(library: Any) -> None:
+    a, b = np.tile(np.float32([3, -3, 3, -3]), 16), np.tile(np.float32([0.0, 0.0, -0.0, -0.0]), 16)
+    got = np.empty_like(a)
+    library.two_floordiv(pointer(a), pointer(b), pointer(got), ctypes.c_int64(len(a)))
+    np.testing.assert_array_equal(got, np.tile(np.float32([np.inf, -np.inf, -np.inf, np.inf]), 16))
+
+
 @pytest.mark.parametrize(("name", "dtype"), [("f16", torch.float16), ("bf16", torch.bfloat16)])
 def test_halves_convert_as_torch_does(library: Any, name: str, dtype: torch.dtype) -> None:
     bits = np.arange(65533).astype(np.uint16)
