@@ -107,6 +107,13 @@ def lost(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return fn.linear(x.bfloat16(), w.bfloat16()).float()
 
 
+def wrapped(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Beyond what the integers hold: through numbers, stored, chosen by, and of doubles."""
+    made = [(x * 1e4).to(kind) for kind in (torch.int8, torch.uint8, torch.int16, torch.int32)]
+    read = torch.where(made[1] > 99, x, -x).sum(-1), (y * 1e4).to(torch.int8).double(), (y * 1e10).int().double()
+    return *made, *(one.float() for one in made), *read, (x * 1e10).int().float()
+
+
 def counted(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (x > 0).sum(-1), (x > 1).any(-1), (x > -3).all(-1), (x > 0).sum(0), (x > 2).any(0), (x > -2).all(0)
 
@@ -205,6 +212,7 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         ),
         [rand(9, 37) * 9, (rand(5, 37) * 9).round()],
     ),
+    "wrapped": (Module(wrapped), [rand(9, 37), rand(9, 37, dtype=torch.float64)]),
     "f16": (Module(lambda x: x.sigmoid() * x), [rand(4, 70, dtype=torch.float16)]),
     "masked": (Module(lambda x: torch.where(x > 0.5, x, -x).amax(-1)), [rand(9, 37)]),
     "loss_of_rows": (Module(lambda x, y: fn.cross_entropy(x, y)), [rand(5, 37), torch.tensor([0, 3, 36, 7, 7])]),

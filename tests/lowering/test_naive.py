@@ -148,6 +148,7 @@ POINTWISE = {
     ),
     "bytes": f(lambda a, b: (a + 1, b.sum(), ~b, b.float() * 2), WHOLE.to(torch.int8), WHOLE > 0),
     "casts": f(lambda x: (x.to(torch.int32), x.double() * 2, (x > 0).to(torch.int64), x.bool()), 4 * X),
+    "wrapped": f(lambda x: [(x * 1e4).to(kind).float() for kind in (torch.int8, torch.uint8, torch.int16)], X),
     "clamps": f(lambda x, y: (x.clamp(min=0), x.clamp_max(0.5), torch.clamp(x, y - 1, y), torch.fmax(x, y)), X, Y),
     "prelu": m(nn.PReLU(4), IMAGE),
     "dropout": f(lambda x: F.dropout(x, 0.5, False) + F.hardtanh(x, -0.5, 2.0), X),
