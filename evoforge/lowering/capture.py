@@ -9,10 +9,11 @@ not covered is refused by operator name before anything is spent.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
-from evoforge.lowering.exported import exported
+from evoforge.lowering.exported import exported, recorded_line
 from evoforge.lowering.index import add, scale
 from evoforge.lowering.ir import Const, Expr, Graph, Position, Tensor, to_json
 from evoforge.lowering.operators import HANDLERS, Builder, Value
@@ -76,7 +77,7 @@ def _arguments(builder: Builder, program: Any, model: Any, inputs: Sequence[Any]
         elif spec.kind.name == "CONSTANT_TENSOR":
             tensor = program.constants[spec.target]
             same = [f"cst{at}" for at, one in enumerate(constants) if _same_memory(one, tensor)]
-            known[node] = builder.value(same[0]) if same else _baked(builder, node.name, spec.target, tensor)
+            known[node] = builder.value(same[0]) if same else _baked(builder, node, tensor)
         elif type(spec.arg).__name__ == "TensorArgument":
             known[node] = builder.value(f"in{taken}")
             taken += 1
@@ -100,7 +101,7 @@ def _same_memory(one: Any, other: Any) -> bool:
     return bool(one.numel()) and one.data_ptr() == other.data_ptr()
 
 
-def _baked(builder: Builder, name: str, target: str, tensor: Any) -> Value:
+def _baked(builder: Builder, node: Any, tensor: Any) -> Value:
     """A tensor made inside forward, or held as a plain attribute: its numbers go into the source."""
     dtype = builder.working(short_dtype(tensor.dtype))
     numbers = tensor.detach().flatten().tolist()
@@ -110,9 +111,10 @@ def _baked(builder: Builder, name: str, target: str, tensor: Any) -> Value:
     if len(numbers) > _MOST_BAKED:
         raise UnsupportedError(
             f"expected constant tensors of at most {_MOST_BAKED} elements outside parameters and buffers, "
-            f"got {target} of shape {shape}; register it with self.register_buffer"
+            f"got one of shape {shape}{''.join(map(recorded_line, list(node.users)[:1]))}; register it with "
+            "self.register_buffer"
         )
-    builder.node_name, builder.origin = name, "constant"
+    builder.node_name, builder.origin = node.name, "constant"
     steps = row_major(shape)
 
     def body(index: Any, extents: dict[str, int]) -> Expr:
@@ -141,6 +143,7 @@ def _walk(builder: Builder, nodes: Any, known: dict[Any, Any]) -> list[tuple[Val
         if "getitem" in str(node.target):
             known[node] = known[node.args[0]][node.args[1]]
             continue
+        builder.place = partial(recorded_line, node)
         builder.node_name, builder.origin, builder.meta = node.name, str(node.target), node.meta.get("val")
         args, kwargs = _resolved(node.args, known), _resolved(node.kwargs, known)
         known[node] = builder.rounded(_handled(builder, args, kwargs), builder.meta)
@@ -154,7 +157,8 @@ def _handled(builder: Builder, args: tuple[Any, ...], kwargs: Mapping[str, Any])
         raise
     except Exception as error:  # boundary: torch calls operators in more ways than any handler knows
         raise UnsupportedError(
-            f"expected arguments of {builder.origin} that the lowering covers, got {type(error).__name__}: {error}; "
+            f"expected arguments of {builder.origin} that the lowering covers{builder.place()}, got "
+            f"{type(error).__name__}: {error}; "
             "leave that part out of the task, or start from a kernel of your own with --from"
         ) from error
 

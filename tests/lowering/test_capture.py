@@ -182,8 +182,17 @@ def branching(x: torch.Tensor) -> torch.Tensor:
     return -x
 
 
+def autocast(x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return x @ x.T
+
+
 REFUSED: dict[str, tuple[Callable[..., Any], type[EvoforgeError], str]] = {
-    "operators": (lambda x: (torch.lgamma(x), x.nanmedian(1)[0]), UnsupportedError, r"aten\.lgamma.*aten\.nanmedian"),
+    "operators": (
+        lambda x: (torch.lgamma(x), x.nanmedian(1)[0]),
+        UnsupportedError,
+        r"aten\.lgamma.*test_capture\.py:\d+.*aten\.nanmedian",
+    ),
     "long_order": (lambda x: x.repeat(1, 200).topk(17)[0], UnsupportedError, r"aten\.topk.*800 elements"),
     "edges": (lambda x: torch.searchsorted(x[0], x), UnsupportedError, r"aten\.searchsorted.*edges that are an input"),
     "far_scatter": (
@@ -198,7 +207,29 @@ REFUSED: dict[str, tuple[Callable[..., Any], type[EvoforgeError], str]] = {
     ),
     "own_name": (lambda x: torch.lgamma(x), UnsupportedError, r"aten\.lgamma"),
     "added_where": (lambda x: x.index_put((x > 0,), x[0, 0], accumulate=True), UnsupportedError, r"aten\.index_put"),
-    "complex": (lambda x: torch.fft.fft(x).abs(), UnsupportedError, "fft"),
+    "complex": (lambda x: torch.fft.fft(x).abs(), UnsupportedError, r"real tensors.*fft.*test_capture\.py:\d+"),
+    "pairs": (
+        lambda x: torch.view_as_real(torch.view_as_complex(x.view(3, 2, 2)) * torch.polar(x[:, :2], x[:, 2:])),
+        UnsupportedError,
+        r"real tensors.*view_as_complex.*test_capture\.py:\d+",
+    ),
+    "branches": (
+        lambda x: torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,)),
+        UnsupportedError,
+        r"got cond at [^,]*; leave",
+    ),
+    "gradients": (
+        lambda x: torch.func.vmap(torch.func.grad(lambda a: a.sin().sum()))(x),
+        UnsupportedError,
+        r"ends at test_capture\.py:\d+.*; leave that part out",
+    ),
+    "autocast": (autocast, UnsupportedError, r"torch\.autocast.* at test_capture\.py:\d+: `with torch.*`; convert"),
+    "constant": (
+        lambda x: x @ torch.tensor([[float(i * j) for i in range(20)] for j in range(4)]),
+        UnsupportedError,
+        r"\(4, 20\) at test_capture\.py:\d+.*register_buffer",
+    ),
+    "combinations": (lambda x: torch.combinations(x[0]), TaskError, r"torch within an operator.*test_capture\.py:\d+"),
     "random": (lambda x: x + torch.rand_like(x), UnsupportedError, r"aten\.rand_like"),
     "in_place": (lambda x: x.mul_(2), UnsupportedError, "without side effects"),
     "branch": (branching, TaskError, r"static control flow.*test_capture\.py:\d+: `if x\.sum\(\) > 0:`"),

@@ -176,6 +176,11 @@ POINTWISE = {
     "scalar": f(lambda x: (x.sum() + 1, x.mean() * x.max()), X),
 }
 
+COVARIANCES = {
+    "cov": f(lambda x: (torch.cov(x), x.cov(correction=0), x[0].cov(), torch.cov(x, correction=3)), normal(5, 9)),
+    "corrcoef": f(lambda x: (torch.corrcoef(x), x[0].corrcoef() * 2), normal(5, 9)),
+}
+
 # beside inputs of these types nothing would be rounded to them
 ROUNDED = {"by_name": f(lambda x: ((x.half() * 3).float(), x.bfloat16().t().float() + 1), normal(5, 7))}
 
@@ -446,7 +451,9 @@ CONTRACTIONS = {
 }
 
 
-@pytest.mark.parametrize("family", ["POINTWISE", "ROUNDED", "VIEWS", "REDUCTIONS", "ORDERS", "LOSSES", "CONTRACTIONS"])
+@pytest.mark.parametrize(
+    "family", ["POINTWISE", "ROUNDED", "COVARIANCES", "VIEWS", "REDUCTIONS", "ORDERS", "LOSSES", "CONTRACTIONS"]
+)
 def test_agrees_with_torch(family: str, check_naive: Callable[[Any], None]) -> None:
     check_naive(globals()[family])
 

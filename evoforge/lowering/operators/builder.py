@@ -146,6 +146,7 @@ class Builder:
     stages: list[Stage] = field(default_factory=list)
     node_name: str = ""
     origin: str = ""
+    place: Callable[[], str] = str  # `` at file:line: code`` of the node being handled
     meta: Any = None
     metas: dict[int, Any] = field(default_factory=dict)
     held: frozenset[str] = frozenset(_SHORT)
@@ -164,7 +165,7 @@ class Builder:
         if not all(isinstance(size, int) for size in meta.shape):
             raise TaskError(
                 f"expected shapes that do not depend on the inputs' values, got {tuple(meta.shape)} from "
-                f"{self.origin}; "
+                f"{self.origin}{self.place()}; "
                 "rewrite the model with static shapes (a mask instead of a selection)"
             )
         return tuple(int(size) for size in meta.shape)
@@ -180,7 +181,7 @@ class Builder:
 
     def refuse(self, what: str) -> UnsupportedError:
         return UnsupportedError(
-            f"{self.origin} with {what} is not covered by the lowering; write that part differently"
+            f"{self.origin} with {what} is not covered by the lowering{self.place()}; write that part differently"
         )
 
     # stages
