@@ -197,8 +197,11 @@ def _refuse_effects(program: Any) -> None:
                 "a kernel of your own can still be judged"
             )
         what = str(spec.target or spec.arg)
+        kind = spec.kind.name.lower().replace("_", " ")
+        made = [node for node in program.graph.nodes if node.name == getattr(spec.arg, "name", None)]
+        place = "".join(map(recorded_line, made))
         raise UnsupportedError(
-            f"expected a forward without side effects, got {spec.kind.name.lower().replace('_', ' ')} of {what}; "
+            f"expected a forward without side effects, got {kind} of {what}{place}; "
             "return a new tensor instead of changing one in place"
         )
 

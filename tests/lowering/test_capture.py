@@ -231,7 +231,11 @@ REFUSED: dict[str, tuple[Callable[..., Any], type[EvoforgeError], str]] = {
     ),
     "combinations": (lambda x: torch.combinations(x[0]), TaskError, r"torch within an operator.*test_capture\.py:\d+"),
     "random": (lambda x: x + torch.rand_like(x), UnsupportedError, r"aten\.rand_like"),
-    "in_place": (lambda x: x.mul_(2), UnsupportedError, "without side effects"),
+    "in_place": (
+        lambda x: x.mul_(2),
+        UnsupportedError,
+        r"without side effects.* at test_capture\.py:\d+: `.*; return a new",
+    ),
     "branch": (branching, TaskError, r"static control flow.*test_capture\.py:\d+: `if x\.sum\(\) > 0:`"),
     "shape": (lambda x: x[x > 0], TaskError, "static control flow and shapes"),
     "number": (lambda x: x * x.sum().item(), TaskError, "static control flow"),

@@ -173,6 +173,11 @@ POINTWISE = {
         torch.where(SPECIAL.isnan(), 1.0, SPECIAL),
         WHOLE,
     ),
+    "sides": f(
+        lambda x, a: (torch.signbit(x), torch.signbit(a), torch.angle(x), torch.angle(a), a.bool().signbit()),
+        SPECIAL.abs() * torch.tensor([1.0, -1.0, -0.0]).repeat(SPECIAL.numel())[: SPECIAL.numel()].view_as(SPECIAL),
+        WHOLE,
+    ),
     "scalar": f(lambda x: (x.sum() + 1, x.mean() * x.max()), X),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -166,6 +167,27 @@ def _classify(b: Builder, x: Value) -> Value:
         return nan if b.origin == "aten.isnan.default" else inf
 
     return b.pointwise(formula, x, dtype=x.dtype)
+
+
+@register("signbit")
+def _signbit(b: Builder, x: Value) -> Value:
+    def formula(a: Expr) -> Expr:
+        one = op("copysign", number(1.0, x.dtype), a, dtype=x.dtype) if is_float(x.dtype) else a
+        return op("lt", one, number(0, x.dtype), dtype="bool")
+
+    return b.constant(False, "bool", x.shape) if x.dtype == "bool" else b.pointwise(formula, x, dtype=x.dtype)
+
+
+@register("angle")
+def _angle(b: Builder, x: Value) -> Value:
+    """Of real numbers: 0 or π, and of NaN itself."""
+    t = b.out_dtype()
+
+    def formula(a: Expr) -> Expr:
+        half = where(op("lt", a, number(0.0, t), dtype="bool"), number(math.pi, t), number(0.0, t), t)
+        return where(op("isnan", a, dtype="bool"), a, half, t)
+
+    return b.pointwise(formula, x)
 
 
 def _scaled(a: Expr, factor: Number, t: str) -> Expr:
