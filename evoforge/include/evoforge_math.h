@@ -149,7 +149,7 @@ EVO_INLINE vec cos(vec x) {
 
 #define EVO_LANEWISE(name) \
     EVO_INLINE vec name(vec x) { return detail::lanewise(x, [](float v) { return __builtin_##name##f(v); }); }
-EVO_LANEWISE(tan) EVO_LANEWISE(asin) EVO_LANEWISE(acos) EVO_LANEWISE(atan) EVO_LANEWISE(erfc)
+EVO_LANEWISE(tan) EVO_LANEWISE(asin) EVO_LANEWISE(acos) EVO_LANEWISE(atan) EVO_LANEWISE(erfc) EVO_LANEWISE(lgamma)
 #undef EVO_LANEWISE
 #define EVO_LANEWISE(name)                                                                          \
     EVO_INLINE vec name(vec x, vec y) {                                                             \
@@ -163,7 +163,7 @@ EVO_LANEWISE(pow) EVO_LANEWISE(atan2) EVO_LANEWISE(fmod) EVO_LANEWISE(hypot)
     EVO_INLINE double name(double x) { return __builtin_##name(x); }
 EVO_SCALAR(exp) EVO_SCALAR(exp2) EVO_SCALAR(expm1) EVO_SCALAR(log) EVO_SCALAR(log1p) EVO_SCALAR(log2) EVO_SCALAR(log10)
 EVO_SCALAR(cosh) EVO_SCALAR(erf) EVO_SCALAR(sin) EVO_SCALAR(cos) EVO_SCALAR(tan)
-EVO_SCALAR(asin) EVO_SCALAR(acos) EVO_SCALAR(atan) EVO_SCALAR(erfc)
+EVO_SCALAR(asin) EVO_SCALAR(acos) EVO_SCALAR(atan) EVO_SCALAR(erfc) EVO_SCALAR(lgamma)
 #undef EVO_SCALAR
 EVO_INLINE float tanh(float x) {
     float a = abs(x), s = x * x;

@@ -408,5 +408,5 @@ _FUNCTIONS = (
     "abs", "sqrt", "rsqrt", "reciprocal", "exp", "expm1", "exp2", "log", "log1p", "log2", "sin", "cos", "tan", "asin",
     "acos", "atan", "sinh", "cosh", "tanh", "erf", "erfc", "sigmoid", "floor", "ceil", "round", "trunc", "sign",
     "isnan", "isinf", "floordiv", "mod", "fmod", "pow", "max", "min", "atan2", "hypot", "copysign",
-    "rounded", "as_f16", "as_bf16",
+    "rounded", "as_f16", "as_bf16", "lgamma",
 )  # fmt: skip

@@ -57,7 +57,8 @@ def literal(value: float | int | bool, dtype: str) -> str:
 
 
 _LIBM = {"exp", "expm1", "exp2", "log", "log1p", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-         "tanh", "erf", "erfc", "hypot", "sqrt", "floor", "ceil", "trunc", "atan2", "fmod", "copysign"}  # fmt: skip
+         "tanh", "erf", "erfc", "hypot", "sqrt", "floor", "ceil", "trunc", "atan2", "fmod", "copysign",
+         "lgamma"}  # fmt: skip
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
           "ge": ">=", "shl": "<<", "shr": ">>"}  # fmt: skip
 _BITS = {"and": "&", "or": "|", "xor": "^"}

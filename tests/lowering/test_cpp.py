@@ -212,6 +212,7 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         ),
         [rand(9, 37) * 9, (rand(5, 37) * 9).round()],
     ),
+    "lgamma": (Module(lambda x: torch.lgamma(x * 3)), [rand(9, 37)]),
     "wrapped": (Module(wrapped), [rand(9, 37), rand(9, 37, dtype=torch.float64)]),
     "f16": (Module(lambda x: x.sigmoid() * x), [rand(4, 70, dtype=torch.float16)]),
     "masked": (Module(lambda x: torch.where(x > 0.5, x, -x).amax(-1)), [rand(9, 37)]),

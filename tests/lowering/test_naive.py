@@ -71,6 +71,7 @@ SPECIAL = torch.tensor([[0.0, -0.0, 1.5, -2.5, 0.5], [float("inf"), -float("inf"
 WHOLE = integers(-9, 9, 4, 6)
 
 UNARY = (
+    "lgamma",
     "neg",
     "abs",
     "exp",

@@ -46,6 +46,7 @@ def promoted(*args: Arg) -> str:
 _SAME_NAME = (
     "neg", "abs", "sqrt", "rsqrt", "reciprocal", "exp", "expm1", "exp2", "log", "log1p", "log2", "sin", "cos", "tan",
     "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf", "erfc", "sigmoid", "floor", "ceil", "round", "trunc", "sign",
+    "lgamma",
 )  # fmt: skip
 
 
