@@ -1270,6 +1270,19 @@ def test_nan_and_infinities_come_out_where_torch_has_them(tmp_path: Path) -> Non
         torch.testing.assert_close(got, want, equal_nan=True)
 
 
+def test_what_a_function_leaves_of_x_near_0_is_right(tmp_path: Path) -> None:
+    x = rand(5, 37) * 1e-3
+    model = Module(lambda x: [x - f(x) for f in (torch.tanh, torch.sinh, torch.asinh, torch.atanh)])
+    graph, kernels = capture_graph(model, [x]), []
+    for genome in ({}, {"vector": "scalar"}):
+        source = space_of(graph).render(genome)
+        kernels.append(Compiled("near 0", str(genome), source, ParameterSpace.parse(source).defaults(), graph))
+    library = build(kernels, tmp_path, "native")
+    for k in kernels:
+        for got, want in zip(call(library, k, model, [x]), model(x.double()), strict=True):
+            assert ((got - want).abs() <= 1.2 * 2.0**-23 * x.abs()).all(), k.label
+
+
 def test_signs_of_nan_and_spreads_without_degrees_of_freedom_are_torchs(tmp_path: Path) -> None:
     rows = torch.stack([rand(37) for _ in range(4)])
     rows[0, 5], rows[1, 7], rows[2, 9] = float("nan"), float("inf"), float("-inf")
