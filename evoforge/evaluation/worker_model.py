@@ -190,6 +190,8 @@ class WorkloadModel:
                 raise self._too_large("more memory than that") from None
             lines = str(error).strip().splitlines()
             text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+            if "precision" in what and ("dtype" in text or "scalar type" in text):
+                text += "; a tensor from outside of the module keeps its type: self.register_buffer makes it its own"
             raise TaskError(
                 f"{self._where(error)}: expected {what} of workload {self._workload!r} to run, it raised {text}"
             ) from None
@@ -388,10 +390,11 @@ class WorkloadModel:
         finally:
             torch.set_default_dtype(torch.float32)
         results, specs = self._flat_outputs(result), self.signature.outputs
-        if [tuple(one.shape) for one in results] != [spec.shape for spec in specs]:
+        shapes = [tuple(one.shape) for one in results]
+        if shapes != [spec.shape for spec in specs]:
             raise self._refused(
-                "expected forward() to return the same shapes in double precision, got others; "
-                "shapes that depend on values are not covered"
+                f"expected forward() to return the same shapes in double precision, {[spec.shape for spec in specs]}, "
+                f"got {shapes}; shapes that depend on values, and views of the bits of floats, are not covered"
             )
         return [one.double() if spec.is_float else one for one, spec in zip(results, specs, strict=True)]
 

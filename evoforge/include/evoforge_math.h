@@ -33,18 +33,20 @@ EVO_INLINE vec expm1_poly(vec r) {
     vec q = horner(r, 0.5f, 1.66666657e-1f, 4.16664667e-2f, 8.33345205e-3f, 1.39298265e-3f, 1.9875691500e-4f);
     return fma(q, r * r, r);
 }
-// log of the mantissa in [√½, √2) as x − ½x² + x³·P(x); e is the exponent
-EVO_INLINE vec log_parts(vec x, vec& e) {
-    ivec tiny = x < 1.17549435e-38f;
-    x = tiny ? x * 0x1p25f : x;
-    ivec u = (ivec)x - 0x3f3504f3;
-    e = __builtin_convertvector(u >> 23, vec) - (tiny ? broadcast(25.f) : vec{});
-    vec m = keep((vec)((u & 0x7fffff) + 0x3f3504f3)) - 1.f;
+EVO_INLINE vec log_poly(vec m) {  // log(1 + m) on [√½ − 1, √2 − 1) as m − ½m² + m³·P(m)
     vec p = horner(m, 3.3333331174e-1f, -2.4999993993e-1f, 2.0000714765e-1f, -1.6668057665e-1f, 1.4249322787e-1f,
                    -1.2420140846e-1f, 1.1676998740e-1f, -1.1514610310e-1f, 7.0376836292e-2f);
     vec z = m * m;
     return keep(fma(z, broadcast(-0.5f), keep(p * m * z))) + m;
 }
+EVO_INLINE vec log_parts(vec x, vec& e) {  // log of the mantissa in [√½, √2); e is the exponent
+    ivec tiny = x < 1.17549435e-38f;
+    x = tiny ? x * 0x1p25f : x;
+    ivec u = (ivec)x - 0x3f3504f3;
+    e = __builtin_convertvector(u >> 23, vec) - (tiny ? broadcast(25.f) : vec{});
+    return log_poly(keep((vec)((u & 0x7fffff) + 0x3f3504f3)) - 1.f);
+}
+EVO_INLINE vec log_whole(vec y, vec e) { return fma(e, 0.693359375f, keep(fma(e, -2.12194440e-4f, y))); }  // y + e·ln 2
 EVO_INLINE vec log_ends(vec x, vec y) {  // log at 0, negative numbers, infinity and NaN
     y = select(x == 0, broadcast(-EVO_INF), y);
     y = select(x == EVO_INF, x, y);
@@ -70,8 +72,7 @@ EVO_INLINE vec expm1(vec x) {
 }
 EVO_INLINE vec log(vec x) {
     vec e, y = detail::log_parts(x, e);
-    y = fma(e, 0.693359375f, detail::keep(fma(e, -2.12194440e-4f, y)));
-    return detail::log_ends(x, y);
+    return detail::log_ends(x, detail::log_whole(y, e));
 }
 EVO_INLINE vec log2(vec x) {
     vec e, y = detail::log_parts(x, e);
@@ -81,21 +82,26 @@ EVO_INLINE vec log10(vec x) {
     vec e, y = detail::log_parts(x, e);
     return detail::log_ends(x, fma(y, 0.434294481903251828f, e * 0.301029995663981195f));
 }
-EVO_INLINE vec log1p(vec x) {  // log(u)·x / (u − 1), u = 1 + x rounded (Goldberg 1991, theorem 4)
-    vec u = detail::keep(1.f + x), d = detail::keep(u - 1.f);
-    vec y = log(u) * (x / d);
-    y = select(d == 0, x, y);
-    return select(x == EVO_INF, x, y);
+EVO_INLINE vec log1p(vec x) {  // what 1 + x loses is given back to its mantissa, which less 1 is x itself near 0
+    vec u = detail::keep(1.f + x), lost = detail::keep(x - detail::keep(u - 1.f));
+    ivec b = (ivec)u - 0x3f3504f3;
+    vec m = detail::keep(detail::keep((vec)((b & 0x7fffff) + 0x3f3504f3)) - 1.f);
+    m = detail::keep(m + 0.5f * lost * (vec)(0x40000000 - (b & ~0x7fffff)));  // half of it, twice: 2⁻¹²⁸ is no float
+    return detail::log_ends(u, detail::log_whole(detail::log_poly(m), __builtin_convertvector(b >> 23, vec)));
 }
 EVO_INLINE vec sigmoid(vec x) { return 1.f / (1.f + exp(-x)); }
+// Near 0 x + x·(x²·P(x²)), so that x and what becomes of it differ as they should.
 EVO_INLINE vec tanh(vec x) {
-    vec a = abs(x), e = expm1(2.f * select(a > 9.5f, broadcast(9.5f), a));
-    return copysign(e / (e + 2.f), x);
+    vec n, s = x * x, r = detail::reduce_exp(detail::lesser(broadcast(20.f), 2.f * abs(x)), n);
+    vec e = detail::exp_poly(r) * (vec)((__builtin_convertvector(n, ivec) + 127) << 23);
+    vec p = detail::horner(s, -3.33332819422e-1f, 1.33314422036e-1f, -5.37397155531e-2f, 2.06390887954e-2f, -5.70498872745e-3f);
+    return select(s > 0.4f, copysign(1.f - 2.f / (e + 1.f), x), fma(detail::keep(p * s), x, x));
 }
 EVO_INLINE vec sinh(vec x) {
-    vec a = abs(x), e = expm1(select(a > 88.f, broadcast(88.f), a)), y = 0.5f * (e + e / (e + 1.f));
-    vec large = detail::keep(exp(0.5f * a));
-    return copysign(select(a > 88.f, detail::keep(0.5f * large) * large, y), x);
+    vec s = x * x, e = detail::keep(exp(0.5f * abs(x)));
+    vec p = detail::horner(s, 1.66666665e-1f, 8.33335076e-3f, 1.98360415e-4f, 2.81755922e-6f);
+    vec y = detail::keep(0.5f * e) * e - 0.5f / (e * e);
+    return select(s > 1.f, copysign(y, x), fma(detail::keep(p * s), x, x));
 }
 EVO_INLINE vec cosh(vec x) {
     vec e = detail::keep(exp(0.5f * abs(x)));
@@ -143,7 +149,7 @@ EVO_INLINE vec cos(vec x) {
 
 #define EVO_LANEWISE(name) \
     EVO_INLINE vec name(vec x) { return detail::lanewise(x, [](float v) { return __builtin_##name##f(v); }); }
-EVO_LANEWISE(tan) EVO_LANEWISE(asin) EVO_LANEWISE(acos) EVO_LANEWISE(atan) EVO_LANEWISE(erfc)
+EVO_LANEWISE(tan) EVO_LANEWISE(asin) EVO_LANEWISE(acos) EVO_LANEWISE(atan) EVO_LANEWISE(erfc) EVO_LANEWISE(lgamma)
 #undef EVO_LANEWISE
 #define EVO_LANEWISE(name)                                                                          \
     EVO_INLINE vec name(vec x, vec y) {                                                             \
@@ -156,9 +162,27 @@ EVO_LANEWISE(pow) EVO_LANEWISE(atan2) EVO_LANEWISE(fmod) EVO_LANEWISE(hypot)
     EVO_INLINE float name(float x) { return __builtin_##name##f(x); } \
     EVO_INLINE double name(double x) { return __builtin_##name(x); }
 EVO_SCALAR(exp) EVO_SCALAR(exp2) EVO_SCALAR(expm1) EVO_SCALAR(log) EVO_SCALAR(log1p) EVO_SCALAR(log2) EVO_SCALAR(log10)
-EVO_SCALAR(tanh) EVO_SCALAR(sinh) EVO_SCALAR(cosh) EVO_SCALAR(erf) EVO_SCALAR(sin) EVO_SCALAR(cos) EVO_SCALAR(tan)
-EVO_SCALAR(asin) EVO_SCALAR(acos) EVO_SCALAR(atan) EVO_SCALAR(erfc)
+EVO_SCALAR(cosh) EVO_SCALAR(erf) EVO_SCALAR(sin) EVO_SCALAR(cos) EVO_SCALAR(tan)
+EVO_SCALAR(asin) EVO_SCALAR(acos) EVO_SCALAR(atan) EVO_SCALAR(erfc) EVO_SCALAR(lgamma)
 #undef EVO_SCALAR
+EVO_INLINE float tanh(float x) {
+    float a = abs(x), s = x * x;
+    if (a > 0.625f) return __builtin_copysignf(1.f - 2.f / (exp(2.f * a) + 1.f), x);
+    float p = fma(fma(fma(fma(-5.70498872745e-3f, s, 2.06390887954e-2f), s, -5.37397155531e-2f), s, 1.33314422036e-1f), s, -3.33332819422e-1f);
+    return fma(detail::keep(p * s), x, x);
+}
+EVO_INLINE double tanh(double x) {
+    double a = abs(x), s = x * x;
+    if (a > 0.625) return __builtin_copysign(1. - 2. / (exp(2. * a) + 1.), x);
+    double p = fma(fma(-9.64399179425052238628e-1, s, -9.92877231001918586564e1), s, -1.61468768441708447952e3);
+    double q = fma(fma(s + 1.12811678491632931402e2, s, 2.23548839060100448583e3), s, 4.84406305325125486048e3);
+    return fma(detail::keep(s * (p / q)), x, x);
+}
+EVO_INLINE float sinh(float x) {
+    float s = x * x, p = fma(fma(fma(2.81755922e-6f, s, 1.98360415e-4f), s, 8.33335076e-3f), s, 1.66666665e-1f);
+    return s > 1.f ? __builtin_sinhf(x) : fma(detail::keep(p * s), x, x);
+}
+EVO_INLINE double sinh(double x) { return __builtin_sinh(x); }
 EVO_INLINE float sigmoid(float x) { return 1.f / (1.f + exp(-x)); }
 EVO_INLINE double sigmoid(double x) { return 1. / (1. + exp(-x)); }
 #define EVO_SCALAR(name)                                                              \
@@ -171,8 +195,9 @@ EVO_SCALAR(pow) EVO_SCALAR(atan2) EVO_SCALAR(fmod) EVO_SCALAR(hypot) EVO_SCALAR(
 namespace detail {
 template <class Type>
 EVO_INLINE Type whole_quotient(Type x, Type y) {  // the one that goes with the remainder: x / y alone may round up to it
+    const Type by = keep(y);  // of what equals 0 the compiler takes 0, without its sign
     Type rest = __builtin_fmod(x, y), whole = (x - rest) / y;
-    if (y == 0) return x / y;
+    if (y == 0) return x / by;
     if (rest != 0 && (rest < 0) != (y < 0)) whole -= 1;
     Type low = __builtin_floor(whole);
     return whole == 0 ? __builtin_copysign(Type(0), x / y) : whole - low > Type(0.5) ? low + 1 : low;

@@ -116,6 +116,14 @@ EVO_INLINE half to_bf16(vec v) {
 }
 }  // namespace detail
 
+// The nearest number of 16 bits, as it is computed with.
+EVO_INLINE vec as_f16(vec v) { return detail::from_f16(detail::to_f16(v)); }
+EVO_INLINE vec as_bf16(vec v) { return detail::from_bf16(detail::to_bf16(v)); }
+template <class Type>
+EVO_INLINE Type as_f16(Type x) { return (float)f16((float)x); }
+template <class Type>
+EVO_INLINE Type as_bf16(Type x) { return (float)bf16((float)x); }
+
 EVO_INLINE float load(const f16* p) { return *p; }
 EVO_INLINE float load(const bf16* p) { return *p; }
 EVO_INLINE vec load(const f16* p, all_t n) { return detail::from_f16(detail::load_half(p, n)); }
@@ -268,7 +276,31 @@ EVO_INLINE vec gather(const float* p, int64_t stride, all_t) {
 
 // Whole numbers of 32 bits; longer ones saturate.
 EVO_INLINE int32_t to_i32(int64_t x) { return x < INT32_MIN ? INT32_MIN : x > INT32_MAX ? INT32_MAX : (int32_t)x; }
-EVO_INLINE ivec to_i32(vec x) { return __builtin_convertvector(x, ivec); }
+// By the instructions: what a conversion cannot hold is undefined in C++, and one that is taken back is left out.
+EVO_INLINE ivec to_i32(vec x) {
+#ifdef EVO_AVX512
+    return (ivec)_mm512_cvttps_epi32((__m512)x);
+#elif defined(EVO_AVX2)
+    return (ivec)_mm256_cvttps_epi32((__m256)x);
+#else
+    return (ivec)_mm_cvttps_epi32((__m128)x);
+#endif
+}
+// The whole number of a float towards 0; out of range it wraps as torch's does, by way of a longer one.
+template <class Type>
+EVO_INLINE Type whole(float x) {
+    return (Type)(sizeof(Type) == 8 ? _mm_cvttss_si64(_mm_set_ss(x)) : _mm_cvttss_si32(_mm_set_ss(x)));
+}
+template <class Type>
+EVO_INLINE Type whole(double x) {
+    const bool wide = sizeof(Type) == 8 || Type(-1) > Type(0);
+    return (Type)(wide ? _mm_cvttsd_si64(_mm_set_sd(x)) : _mm_cvttsd_si32(_mm_set_sd(x)));
+}
+template <class Type>
+EVO_INLINE ivec whole(vec x) {
+    const int unused = 32 - 8 * (int)sizeof(Type);
+    return Type(-1) > Type(0) ? to_i32(x) & ((1 << 8 * sizeof(Type)) - 1) : to_i32(x) << unused >> unused;
+}
 EVO_INLINE vec real(ivec x) { return __builtin_convertvector(x, vec); }
 EVO_INLINE ivec load_i32(const int32_t* p, all_t) { return detail::several_at(p); }
 EVO_INLINE ivec load_i32(const int64_t* p, all_t) {

@@ -2,20 +2,22 @@
 
 Parameters and buffers are cst0…, forward's tensor arguments in0…, results out0…, as in the C ABI.
 Sixteen-bit floats are read as f32, computed in f32 between operators, and rounded once, at the
-outputs. What is not covered is refused by operator name before anything is spent.
+outputs; what the model rounds to a type that none of its tensors has is rounded there. What is
+not covered is refused by operator name before anything is spent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
-from evoforge.lowering.exported import exported
+from evoforge.lowering.exported import exported, recorded_line
 from evoforge.lowering.index import add, scale
 from evoforge.lowering.ir import Const, Expr, Graph, Position, Tensor, to_json
 from evoforge.lowering.operators import HANDLERS, Builder, Value
-from evoforge.lowering.operators.builder import op, short_dtype, where, working
+from evoforge.lowering.operators.builder import op, short_dtype, where
 from evoforge.lowering.simplify import tidy
 from evoforge.lowering.stages import row_major
 
@@ -65,6 +67,7 @@ def _arguments(builder: Builder, program: Any, model: Any, inputs: Sequence[Any]
             builder.tensors[f"{prefix}{at}"] = Tensor(
                 f"{prefix}{at}", shape, stride, short_dtype(tensor.dtype), "in" if kind == "in" else "cst"
             )
+    _precisions(builder, program)
     known: dict[Any, Any] = {}
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     taken = 0
@@ -74,7 +77,7 @@ def _arguments(builder: Builder, program: Any, model: Any, inputs: Sequence[Any]
         elif spec.kind.name == "CONSTANT_TENSOR":
             tensor = program.constants[spec.target]
             same = [f"cst{at}" for at, one in enumerate(constants) if _same_memory(one, tensor)]
-            known[node] = builder.value(same[0]) if same else _baked(builder, node.name, spec.target, tensor)
+            known[node] = builder.value(same[0]) if same else _baked(builder, node, tensor)
         elif type(spec.arg).__name__ == "TensorArgument":
             known[node] = builder.value(f"in{taken}")
             taken += 1
@@ -83,15 +86,24 @@ def _arguments(builder: Builder, program: Any, model: Any, inputs: Sequence[Any]
     return known
 
 
+def _precisions(builder: Builder, program: Any) -> None:
+    """As the reference has it: a type that tensors are held in is a way of storing them, another one is meant."""
+    given = {tensor.dtype for tensor in builder.tensors.values()}
+    output = next(node for node in program.graph.nodes if node.op == "output")
+    results = {str(leaf.meta["val"].dtype) for leaf in output.args[0] if hasattr(leaf, "meta")}
+    builder.held = frozenset(given)
+    builder.wide = "f64" in given and "f32" not in given and "torch.float64" in results
+
+
 def _same_memory(one: Any, other: Any) -> bool:
     if one.dtype != other.dtype or one.shape != other.shape or one.stride() != other.stride():
         return False
     return bool(one.numel()) and one.data_ptr() == other.data_ptr()
 
 
-def _baked(builder: Builder, name: str, target: str, tensor: Any) -> Value:
+def _baked(builder: Builder, node: Any, tensor: Any) -> Value:
     """A tensor made inside forward, or held as a plain attribute: its numbers go into the source."""
-    dtype = working(short_dtype(tensor.dtype))
+    dtype = builder.working(short_dtype(tensor.dtype))
     numbers = tensor.detach().flatten().tolist()
     shape = tuple(tensor.shape)
     if len(numbers) <= 1:
@@ -99,9 +111,10 @@ def _baked(builder: Builder, name: str, target: str, tensor: Any) -> Value:
     if len(numbers) > _MOST_BAKED:
         raise UnsupportedError(
             f"expected constant tensors of at most {_MOST_BAKED} elements outside parameters and buffers, "
-            f"got {target} of shape {shape}; register it with self.register_buffer"
+            f"got one of shape {shape}{''.join(map(recorded_line, list(node.users)[:1]))}; register it with "
+            "self.register_buffer"
         )
-    builder.node_name, builder.origin = name, "constant"
+    builder.node_name, builder.origin = node.name, "constant"
     steps = row_major(shape)
 
     def body(index: Any, extents: dict[str, int]) -> Expr:
@@ -130,9 +143,10 @@ def _walk(builder: Builder, nodes: Any, known: dict[Any, Any]) -> list[tuple[Val
         if "getitem" in str(node.target):
             known[node] = known[node.args[0]][node.args[1]]
             continue
+        builder.place = partial(recorded_line, node)
         builder.node_name, builder.origin, builder.meta = node.name, str(node.target), node.meta.get("val")
         args, kwargs = _resolved(node.args, known), _resolved(node.kwargs, known)
-        known[node] = _handled(builder, args, kwargs)
+        known[node] = builder.rounded(_handled(builder, args, kwargs), builder.meta)
     return results
 
 
@@ -143,7 +157,8 @@ def _handled(builder: Builder, args: tuple[Any, ...], kwargs: Mapping[str, Any])
         raise
     except Exception as error:  # boundary: torch calls operators in more ways than any handler knows
         raise UnsupportedError(
-            f"expected arguments of {builder.origin} that the lowering covers, got {type(error).__name__}: {error}; "
+            f"expected arguments of {builder.origin} that the lowering covers{builder.place()}, got "
+            f"{type(error).__name__}: {error}; "
             "leave that part out of the task, or start from a kernel of your own with --from"
         ) from error
 

@@ -2,7 +2,7 @@
 
 In vector code a subexpression that does not depend on the lane axis stays scalar and is broadcast
 where the other operand is a vector. Halves are computed in float; 16-bit casts inside an expression
-round nothing (the reference is computed in float as well).
+round nothing (what is meant to round is an operator, `as_f16`).
 """
 
 from __future__ import annotations
@@ -316,8 +316,10 @@ def _whole(expr: Expr, ctx: Context) -> Value:
         return _whole(expr.arg, ctx)
     if isinstance(expr, Cast):
         value = print_expr(expr.arg, ctx)
-        truth = value.dtype == "bool"
-        return Value(f"{_wrapped(value)} & 1" if truth else f"evo::to_i32({value.text})", True, "i32", not truth)
+        if value.dtype == "bool":
+            return Value(f"{_wrapped(value)} & 1", True, "i32", False)
+        narrowed = f"evo::whole<{CTYPES[expr.dtype]}>" if expr.dtype in _CONVERTED else "evo::to_i32"
+        return Value(f"{narrowed}({value.text})", True, "i32")
     if isinstance(expr, Where):
         then, other = (_as_vector(_whole(part, ctx)) for part in (expr.then, expr.other))
         return Value(f"evo::select({print_expr(expr.condition, ctx).text}, {then}, {other})", True, "i32")
@@ -349,7 +351,8 @@ def _cast(value: Value, dtype: str) -> Value:
         return Value(f"{_wrapped(value)} != 0", value.vector, dtype, False)
     if value.vector:  # bool → float
         return Value(f"evo::select({value.text}, evo::broadcast(1.f), evo::vec{{}})", True, dtype)
-    return Value(f"{CTYPES[dtype]}({value.text})", False, dtype)
+    narrowed = "evo::whole<{}>" if dtype in INTS and value.dtype in ("f32", "f64") else "{}"
+    return Value(f"{narrowed.format(CTYPES[dtype])}({value.text})", False, dtype)
 
 
 def _select(condition: Value, then: Value, other: Value, dtype: str) -> Value:
@@ -405,5 +408,5 @@ _FUNCTIONS = (
     "abs", "sqrt", "rsqrt", "reciprocal", "exp", "expm1", "exp2", "log", "log1p", "log2", "sin", "cos", "tan", "asin",
     "acos", "atan", "sinh", "cosh", "tanh", "erf", "erfc", "sigmoid", "floor", "ceil", "round", "trunc", "sign",
     "isnan", "isinf", "floordiv", "mod", "fmod", "pow", "max", "min", "atan2", "hypot", "copysign",
-    "rounded",
+    "rounded", "as_f16", "as_bf16", "lgamma",
 )  # fmt: skip

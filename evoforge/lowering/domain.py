@@ -54,12 +54,12 @@ class Access:
             return None
         return next((size.first for other, size in self.terms if other == name), 0)
 
-    @property
+    @cached_property
     def axes(self) -> frozenset[str]:
         return frozenset(name for name, _ in self.terms or ())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # of a domain there is one of each name: whole expressions need no comparing
 class Node:
     """A stage over common axes. `accesses` maps every load of `body`; `write` is where results go.
 
@@ -80,8 +80,12 @@ class Node:
     exclusive: bool = False
     apart: bool = False
 
-    def reads(self) -> list[Access]:
-        return list(dict.fromkeys(self.accesses.values()))
+    def reads(self) -> Sequence[Access]:
+        return self._reads
+
+    @cached_property
+    def _reads(self) -> tuple[Access, ...]:
+        return tuple(dict.fromkeys(self.accesses.values()))
 
 
 def aligned(access: Access, producer: Node) -> bool:
@@ -104,6 +108,18 @@ class Domain:
 
     def producer(self, tensor: str) -> Node | None:
         return self._producers.get(tensor)
+
+    def needs(self, node: Node) -> Sequence[tuple[str, Node, bool]]:
+        """What a node reads of others: the tensor, who writes it, and whether it is read where it is written alone."""
+        if node.name not in self._needs:
+            made = [(one, found) for one in node.reads() if (found := self.producer(one.tensor)) is not None]
+            apart = {one.tensor for one, producer in made if not aligned(one, producer)}
+            self._needs[node.name] = [(one.tensor, found, one.tensor not in apart) for one, found in made]
+        return self._needs[node.name]
+
+    @cached_property
+    def _needs(self) -> dict[str, list[tuple[str, Node, bool]]]:
+        return {}
 
     @cached_property
     def _producers(self) -> dict[str, Node]:
@@ -142,6 +158,16 @@ class Domain:
         return producer is not None and isinstance(producer.body, Op) and producer.body.name in _SUMS
 
     def numel(self, names: Sequence[str]) -> Size:
+        key = tuple(names)
+        if key not in self._numels:
+            self._numels[key] = self._product(key)
+        return self._numels[key]
+
+    @cached_property
+    def _numels(self) -> dict[tuple[str, ...], Size]:
+        return {}
+
+    def _product(self, names: Sequence[str]) -> Size:
         total = Size((), (1,) * self.workloads)
         for name in names:
             total = total * self.extents[name]

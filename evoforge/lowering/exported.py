@@ -10,7 +10,6 @@ import functools
 import io
 import linecache
 import logging
-import math
 import re
 import sys
 import sysconfig
@@ -22,8 +21,9 @@ from typing import Any
 
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
 from evoforge.lowering.operators import HANDLERS
+from evoforge.lowering.unchecked import unchecked
 
-__all__ = ["exported"]
+__all__ = ["exported", "recorded_line"]
 
 _MOST_COMPARED = 1 << 26  # elements of all steps of a model that is run to be compared
 
@@ -71,8 +71,9 @@ def _program(model: Any, inputs: tuple[Any, ...]) -> Any:
     import torch
 
     def once() -> Any:
-        with _without_checks():
+        with unchecked():
             program = torch.export.export(model, inputs)
+        _refuse_complex(program.graph.nodes)
         return _decomposed(program.run_decompositions(_table()))
 
     plain = [module for module in model.modules() if module._non_persistent_buffers_set]
@@ -85,8 +86,6 @@ def _program(model: Any, inputs: tuple[Any, ...]) -> Any:
                 return program
         with _as_attributes(plain):
             return once()
-    except EvoforgeError:
-        raise
     except Exception as error:  # boundary: torch.export raises whatever the model and torch raise
         raise _explained(error) from error
 
@@ -114,35 +113,6 @@ def _as_attributes(modules: Sequence[Any]) -> Iterator[None]:
             for name in module._non_persistent_buffers_set & module._buffers.keys():
                 vars(module)[name] = module._buffers.pop(name)
         yield
-
-
-@contextlib.contextmanager
-def _without_checks() -> Iterator[None]:
-    """The one function of torch that looks at values only to refuse some of them is traced without that."""
-    import torch
-
-    functional: Any = torch.nn.functional
-    checked = functional.gaussian_nll_loss
-    functional.gaussian_nll_loss = _gaussian_nll_loss
-    try:
-        yield
-    finally:
-        functional.gaussian_nll_loss = checked
-
-
-def _gaussian_nll_loss(
-    input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
-) -> Any:
-    """torch's formula: half of ln max(var, eps) + (input − target)² / max(var, eps), and of ln 2π where `full`."""
-    import torch
-
-    var = torch.full_like(input, var) if isinstance(var, float) else var
-    if var.shape == input.shape[:-1]:
-        var = var.unsqueeze(-1)
-    var = var.clamp(min=eps)
-    loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
-    loss = loss + 0.5 * math.log(2 * math.pi) if full else loss
-    return {"mean": loss.mean, "sum": loss.sum}.get(reduction, lambda: loss)()
 
 
 @functools.cache
@@ -174,12 +144,18 @@ def _decomposed(program: Any) -> Any:
 def _explained(error: Exception) -> EvoforgeError:
     text = str(error).strip()
     place = _user_line(error.__traceback__)
+    if isinstance(error, EvoforgeError):
+        said, _, advice = text.rpartition("; ")
+        return error if place in text else type(error)(f"{said}{place}; {advice}")
     kind = type(error).__name__
     signs = ("data-dependent", "DataDependent", "dynamic control flow", "Dynamic control flow", "unbacked")
     if any(sign in text or sign in kind for sign in signs):
         return _depends_on_values(place)
     first = text.splitlines()[0] if text else kind
-    return UnsupportedError(f"expected a model that torch.export can read, got {kind}: {first}{place}")
+    return UnsupportedError(
+        f"expected a model that torch.export can read, but it ends{place or ' in an operator'} ({kind}: {first}); "
+        f"{_INSTEAD}"
+    )
 
 
 def _user_line(traceback: TracebackType | None) -> str:
@@ -203,8 +179,8 @@ def _place(name: str, line: int) -> str:
 
 def _depends_on_values(place: str) -> TaskError:
     return TaskError(
-        f"expected static control flow and shapes, but the model decides by the values of a tensor{place}; "
-        "rewrite that part with torch.where or a mask"
+        f"expected static control flow and shapes, but the model, or torch within an operator, decides by the values "
+        f"of a tensor{place}; rewrite that part with torch.where or a mask"
     )
 
 
@@ -221,23 +197,33 @@ def _refuse_effects(program: Any) -> None:
                 "a kernel of your own can still be judged"
             )
         what = str(spec.target or spec.arg)
+        kind = spec.kind.name.lower().replace("_", " ")
+        made = [node for node in program.graph.nodes if node.name == getattr(spec.arg, "name", None)]
+        place = "".join(map(recorded_line, made))
         raise UnsupportedError(
-            f"expected a forward without side effects, got {spec.kind.name.lower().replace('_', ' ')} of {what}; "
+            f"expected a forward without side effects, got {kind} of {what}{place}; "
             "return a new tensor instead of changing one in place"
         )
 
 
 def _unknown(nodes: Any) -> list[tuple[str, Any]]:
-    """(operator, node) of every node without a handler."""
+    """(operator, node) of every node without a handler; the branches of one that has some go with it."""
     found = []
     for node in nodes:
         if node.op == "call_function" and "getitem" not in str(node.target) and str(node.target) not in HANDLERS:
             found.append((str(node.target), node))
-        elif node.op in ("call_module", "call_method", "get_attr"):
+        elif node.op in ("call_module", "call_method") or (node.op == "get_attr" and not _is_branch(node)):
             found.append((f"{node.op} {node.target}", node))
     return found
 
 
+def _is_branch(node: Any) -> bool:
+    import torch
+
+    return isinstance(getattr(node.graph.owning_module, node.target, None), torch.nn.Module)
+
+
+_INSTEAD = "leave that part out of the task, or start from a kernel of your own with --from"
 _VALUE_DEPENDENT = ("_local_scalar_dense", "item.", "nonzero", "masked_select", "unique", "sym_size", "bincount")
 
 
@@ -245,12 +231,22 @@ def _refuse_unknown(nodes: Any) -> None:
     unknown = _unknown(nodes)
     for name, node in unknown:
         if any(part in name for part in _VALUE_DEPENDENT):
-            raise _depends_on_values(_recorded_line(node))
+            raise _depends_on_values(recorded_line(node))
     if unknown:
-        raise UnsupportedError(
-            f"expected operators that the lowering covers, got {', '.join(sorted({name for name, _ in unknown}))}; "
-            "leave that part out of the task, or start from a kernel of your own with --from"
-        )
+        places = {name: recorded_line(node) for name, node in reversed(unknown)}
+        named = ", ".join(f"{name}{place}" for name, place in sorted(places.items()))
+        raise UnsupportedError(f"expected operators that the lowering covers, got {named}; {_INSTEAD}")
+
+
+def _refuse_complex(nodes: Any) -> None:
+    """Under the name of what makes them: taken apart, complex numbers fail in many ways."""
+    for node in nodes:
+        made = node.meta.get("val")
+        if node.op == "call_function" and getattr(made, "is_complex", bool)():
+            raise UnsupportedError(
+                f"expected real tensors, got complex ones from {node.target}{recorded_line(node)}; write them out as "
+                "pairs of real ones"
+            )
 
 
 def _refuse_another(program: Any, model: Any, inputs: tuple[Any, ...]) -> None:
@@ -282,11 +278,12 @@ def _refuse_another(program: Any, model: Any, inputs: tuple[Any, ...]) -> None:
         if not torch.allclose(other, one, **room):
             raise UnsupportedError(
                 "expected torch to take the model apart into what it computes, got something else for output "
-                f"{at}{_recorded_line(output.args[0][at])}; write out the operator whose decomposition is wrong"
+                f"{at}{recorded_line(output.args[0][at])}; write out the operator whose decomposition is wrong"
             )
 
 
-def _recorded_line(node: Any) -> str:
-    """Where the export says that a node comes from."""
+def recorded_line(node: Any) -> str:
+    """`` at file:line: code`` where the export says that a node comes from."""
     lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    return _place(lines[-1][0], int(lines[-1][1])) if lines else ""
+    written = [(name, int(line)) for name, line in lines if not name.startswith("<")]
+    return _place(*written[-1]) if written else ""

@@ -13,7 +13,7 @@ from evoforge.lowering.contraction import find_contraction
 from evoforge.lowering.domain import Domain, Node
 from evoforge.lowering.ir import Cast, Const, Expr, Load, Op, nodes
 from evoforge.lowering.lanes import INTS
-from evoforge.lowering.planner import make_plan
+from evoforge.lowering.planner import links, make_plan
 from evoforge.lowering.regions import is_tensor_sized, regions
 from evoforge.lowering.schedule import CHOICES, Schedule, gene_name
 from evoforge.lowering.stages import dtype_of
@@ -96,10 +96,7 @@ class Genes:
             depth = sum(node.kind == "reduce" for node in group) + sum(f"placement:{n.name}" in found for n in maps)
             for boundary in range(1, min(depth, 6) + 1):
                 found[f"split:{number}.{boundary}"] = CHOICES["split"]
-        for number in range(1, len(self._regions)):
-            joined = make_plan(domain, Schedule(chain={str(number): True}), threads, plan.kept)
-            if any(nest.chain for nest in joined.nests):
-                found[f"chain:{number}"] = CHOICES["chain"]
+        found |= {f"chain:{number}": CHOICES["chain"] for number in links(domain, plan)}
         return found
 
     def _has_steps(self) -> bool:

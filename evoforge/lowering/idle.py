@@ -54,6 +54,8 @@ _ODD = (
     "ceil",
     "round",
     "trunc",
+    "as_f16",
+    "as_bf16",
 )
 _NUMBERS: Mapping[str, Any] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "neg": np.negative,

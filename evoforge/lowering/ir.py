@@ -52,13 +52,15 @@ OPS = {
     "log": 1, "log1p": 1, "log2": 1, "sin": 1, "cos": 1, "tan": 1, "asin": 1, "acos": 1, "atan": 1,
     "sinh": 1, "cosh": 1, "tanh": 1, "erf": 1, "erfc": 1, "hypot": 2, "sigmoid": 1, "floor": 1, "ceil": 1, "round": 1,
     "trunc": 1, "sign": 1, "not": 1, "isnan": 1, "isinf": 1, "rounded": 1,
+    "as_f16": 1, "as_bf16": 1, "lgamma": 1,
     # binary (round is to even; floordiv and mod follow Python's signs, fmod C's)
     "add": 2, "sub": 2, "mul": 2, "div": 2, "floordiv": 2, "mod": 2, "fmod": 2, "pow": 2, "max": 2,
     "min": 2, "atan2": 2, "eq": 2, "ne": 2, "lt": 2, "le": 2, "gt": 2, "ge": 2, "and": 2, "or": 2,
     "xor": 2, "shl": 2, "shr": 2, "copysign": 2,
 }  # fmt: skip
 """Operator name → number of arguments. ``max`` and ``min`` propagate NaN as torch does; ``rounded`` is its
-argument, which no compiler reassociates with what comes of it."""
+argument, which no compiler reassociates with what comes of it; ``as_f16`` and ``as_bf16`` are the nearest number
+of that type, in the dtype of the argument."""
 
 MONOIDS = {
     "sum": 1, "prod": 1, "max": 1, "min": 1, "logsum": 1, "argmax": 2, "argmin": 2, "welford": 2, "maxsum": 2,

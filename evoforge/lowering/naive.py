@@ -36,6 +36,7 @@ from evoforge.lowering.stages import dtype_of, else_value, extents_of
 
 __all__ = ["print_naive"]
 
+_WHOLE = ("i8", "u8", "i16", "i32", "i64")
 _PROLOGUE = """\
 #include "evoforge.h"
 
@@ -279,6 +280,8 @@ class _StagePrinter:
             arg = self.value(expr.arg)
             if expr.dtype == "bool":
                 return f"{arg} != 0"
+            if expr.dtype in _WHOLE and dtype_of(expr.arg, self.graph.tensors) in ("f32", "f64"):
+                return f"evo::whole<{VALUE[expr.dtype]}>({arg})"
             via = "(float)" if expr.dtype in ("f16", "bf16") else ""
             return f"({VALUE[expr.dtype]}){via}{arg}"
         if isinstance(expr, Where):

@@ -57,7 +57,8 @@ def literal(value: float | int | bool, dtype: str) -> str:
 
 
 _LIBM = {"exp", "expm1", "exp2", "log", "log1p", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-         "tanh", "erf", "erfc", "hypot", "sqrt", "floor", "ceil", "trunc", "atan2", "fmod", "copysign"}  # fmt: skip
+         "tanh", "erf", "erfc", "hypot", "sqrt", "floor", "ceil", "trunc", "atan2", "fmod", "copysign",
+         "lgamma"}  # fmt: skip
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
           "ge": ">=", "shl": "<<", "shr": ">>"}  # fmt: skip
 _BITS = {"and": "&", "or": "|", "xor": "^"}
@@ -70,6 +71,8 @@ _SPECIAL: dict[str, Callable[..., str]] = {
     "sign": lambda a: f"({a} > 0) - ({a} < 0)",
     "not": lambda a: f"!{a}",
     "rounded": lambda a: a,
+    "as_f16": lambda a: f"(float)evo::f16((float){a})",
+    "as_bf16": lambda a: f"(float)evo::bf16((float){a})",
     "isnan": lambda a: f"std::isnan({a})",
     "isinf": lambda a: f"std::isinf({a})",
 }

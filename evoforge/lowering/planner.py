@@ -7,19 +7,19 @@ kept in a buffer of one row (row), or kept whole in the workspace (root).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
-from itertools import groupby
+from collections.abc import Iterator, Sequence, Set
+from itertools import groupby, pairwise
 
 from evoforge.errors import UnsupportedError
-from evoforge.lowering.chain import find_chain
+from evoforge.lowering.chain import Chain, find_chain
 from evoforge.lowering.contraction import find_contraction
-from evoforge.lowering.domain import Access, Domain, Node, aligned
+from evoforge.lowering.domain import Access, Domain, Node
 from evoforge.lowering.lanes import NEAR
 from evoforge.lowering.nests import Nest, Pass, Plan
 from evoforge.lowering.regions import is_tensor_sized, reads_through, regions
 from evoforge.lowering.schedule import Schedule
 
-__all__ = ["make_plan"]
+__all__ = ["links", "make_plan"]
 
 
 def make_plan(domain: Domain, schedule: Schedule, threads: int, kept: Set[str] = frozenset()) -> Plan:
@@ -39,6 +39,16 @@ def make_plan(domain: Domain, schedule: Schedule, threads: int, kept: Set[str] =
         promoted = planner.promoted
 
 
+def links(domain: Domain, plan: Plan) -> list[int]:
+    """The regions whose nests can be chained to those of the region before, where nothing else is."""
+    groups = [list(group) for _, group in groupby(plan.nests, key=lambda nest: nest.region)]
+    return [after[0].region for before, after in pairwise(groups) if _linked(domain, plan.nests, [*before, *after])]
+
+
+def _linked(domain: Domain, nests: Sequence[Nest], both: Sequence[Nest]) -> Chain | None:
+    return find_chain(domain, both, [nest for nest in nests if not any(nest is one for one in both)])
+
+
 class _ReadElsewhere(Exception):
     """A map is read at other places than where the reader stands: it has to be kept whole."""
 
@@ -56,6 +66,7 @@ class _Planner:
         self.promoted = set(promoted)
         self.reads = reads_through(domain, self.fixed)
         self.stored: dict[str, tuple[int, str]] = {}  # tensor → (number of the nest that wrote it, where)
+        self.placed: dict[str, str] = {}
         self.reduced_in: dict[str, int] = {}
         self.memory: list[str] = []
         self.buffers: list[str] = []
@@ -89,7 +100,7 @@ class _Planner:
             mine = list(group)
             if self.schedule.chain.get(str(mine[0].region)) and linked:
                 both = [*linked, *mine]
-                chain = find_chain(self.domain, both, [n for n in self.nests if not any(n is one for one in both)])
+                chain = _linked(self.domain, self.nests, both)
                 if chain is not None:
                     for nest in both:
                         nest.chain = chain
@@ -107,6 +118,11 @@ class _Planner:
 
     def _placement(self, node: Node) -> str:
         """inline, row or root of a tensor-sized map; an output that is read again has one too."""
+        if node.name not in self.placed:
+            self.placed[node.name] = self._place(node)
+        return self.placed[node.name]
+
+    def _place(self, node: Node) -> str:
         if node.kind == "map" and self.fixed & set(node.outputs):
             return "root"
         if node.kind != "map" or not is_tensor_sized(self.domain, node.axes):
@@ -239,12 +255,8 @@ class _Planner:
     def _need_all(
         self, nest: Nest, one: Pass, node: Node, rows: tuple[str, ...], has_reduce: bool, after: bool = False
     ) -> None:
-        for access in node.reads():
-            producer = self.domain.producer(access.tensor)
-            if producer is not None:
-                places = [other for other in node.reads() if other.tensor == access.tensor]
-                stands = all(aligned(other, producer) for other in places)
-                self._need(nest, one, access.tensor, producer, rows, has_reduce, after, stands)
+        for tensor, producer, stands in self.domain.needs(node):
+            self._need(nest, one, tensor, producer, rows, has_reduce, after, stands)
 
     def _need(
         self,
@@ -268,9 +280,8 @@ class _Planner:
             if not local:
                 self._materialise(producer, tensor)
             return
-        known = any(producer in earlier.heads or producer in earlier.row_maps for earlier in nest.passes)
         if stands and self._row_level(producer, rows, has_reduce):
-            if not known:
+            if not any(producer in earlier.heads or producer in earlier.row_maps for earlier in nest.passes):
                 self._need_all(nest, one, producer, rows, has_reduce, after)
                 (one.row_maps if after else one.heads).append(producer)
             self._read(one, tensor, "local")

@@ -8,19 +8,20 @@ between them is more than a scale and a shift, nothing of them is counted: a bou
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from evoforge.lowering.index import names, plain_axis
 from evoforge.lowering.ir import Cast, Const, Expr, Graph, Load, Op, Stage, Where, loads
-from evoforge.lowering.stages import extents_of, readers
+from evoforge.lowering.stages import extents_of
 
 __all__ = ["least_operations"]
 
 
 def least_operations(graph: Graph, operations: Mapping[str, float]) -> dict[str, float]:
     """Stage → operations at least, of the sums that may be reassociated; `operations` is what they take as they are."""
-    links = {stage.name: found for stage in graph.stages if (found := _summed_by(graph, stage))}
+    reading = _reading(graph)
+    links = {stage.name: found for stage in graph.stages if (found := _summed_by(graph, stage, reading))}
     stages = {stage.name: stage for stage in graph.stages}
     least: dict[str, float] = {}
     for group in _groups(links):
@@ -52,7 +53,16 @@ class _Summed:
     loads: tuple[Load, ...] | None
 
 
-def _summed_by(graph: Graph, stage: Stage) -> _Summed | None:
+def _reading(graph: Graph) -> dict[str, list[Stage]]:
+    """The stages that load each tensor."""
+    found: dict[str, list[Stage]] = {name: [] for name in graph.tensors}
+    for stage in graph.stages:
+        for name in {load.tensor for load in loads(stage.body)}:
+            found[name].append(stage)
+    return found
+
+
+def _summed_by(graph: Graph, stage: Stage, readers: Mapping[str, Sequence[Stage]]) -> _Summed | None:
     """The sums that all of a sum's results go into, each along an axis of them; None where one is wanted itself."""
     if stage.monoid != "sum" or stage.kind != "reduce" or not stage.outputs[0]:
         return None
@@ -64,7 +74,7 @@ def _summed_by(graph: Graph, stage: Stage) -> _Summed | None:
         if name in seen:
             continue
         seen.add(name)
-        reading = readers(graph, name)
+        reading = readers[name]
         if graph.tensors[name].kind != "tmp" or not reading:
             return None
         for reader in reading:

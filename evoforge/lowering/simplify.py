@@ -292,32 +292,30 @@ def _permutation(copy: Stage, load: Load, source: Tensor) -> tuple[int | None, .
 
 def drop_units(graph: Graph) -> Graph:
     """Temporaries lose their dimensions of size 1, so that every per-row result has one shape."""
+    kept: dict[str, tuple[int, ...]] = {}  # by temporary, those of its dimensions that are left
     for stage in graph.stages:
         written = [name for name in stage.outputs if name]
-        units = [at for at, a in enumerate(stage.axes) if a.extent == 1]
-        if not units or stage.kind == "scan" or any(graph.tensors[name].kind == "out" for name in written):
-            continue
-        graph = _without_dims(graph, stage.name, set(written), set(units))
-    return graph
-
-
-def _without_dims(graph: Graph, name: str, written: set[str], dims: set[int]) -> Graph:
-    def keep(items: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(item for at, item in enumerate(items) if at not in dims)
+        left = tuple(at for at, a in enumerate(stage.axes) if a.extent != 1)
+        loses = len(left) < len(stage.axes) and stage.kind != "scan"
+        if loses and not any(graph.tensors[name].kind == "out" for name in written):
+            kept |= dict.fromkeys(written, left)
 
     def visit(node: Any) -> Any:
-        return replace(node, index=keep(node.index)) if isinstance(node, Load) and node.tensor in written else node
+        if isinstance(node, Load) and node.tensor in kept:
+            return replace(node, index=tuple(node.index[at] for at in kept[node.tensor]))
+        return node
 
     tensors = dict(graph.tensors)
-    for tensor in written:
-        shape = keep(tensors[tensor].shape)
-        tensors[tensor] = replace(tensors[tensor], shape=shape, stride=row_major(shape))
+    for name, left in kept.items():
+        shape = tuple(tensors[name].shape[at] for at in left)
+        tensors[name] = replace(tensors[name], shape=shape, stride=row_major(shape))
     stages = []
     for stage in graph.stages:
         body = rewrite(stage.body, visit)
-        if stage.name == name:
+        own = next((kept[name] for name in stage.outputs if name in kept), None)
+        if own is not None:
             body = substitute(body, {}, extents_of(stage))
-            stage = replace(stage, axes=keep(stage.axes))
+            stage = replace(stage, axes=tuple(stage.axes[at] for at in own))
         stages.append(replace(stage, body=body))
     return Graph(tensors, tuple(stages))
 

@@ -407,8 +407,11 @@ class _Nest:
             return f"tl.{op.name}({args[0]})"
         if op.name in _HELPERS:
             return f"{op.name}({args[0]})"
+        kept = _TYPES[computed(op.dtype)]
         simple = {
-            "rounded": "{0}", "neg": "(-{0})", "reciprocal": "(1.0 / {0})", "isnan": "({0} != {0})",
+            "rounded": "{0}", "as_f16": f"({{0}}).to(tl.float16).to({kept})",
+            "as_bf16": f"({{0}}).to(tl.bfloat16).to({kept})",
+            "neg": "(-{0})", "reciprocal": "(1.0 / {0})", "isnan": "({0} != {0})",
             "isinf": "(tl.abs({0}) == float('inf'))", "tan": "(tl.sin({0}) / tl.cos({0}))",
             "not": "({0} == 0)" if op.dtype == "bool" else "(~{0})",
         }.get(op.name)  # fmt: skip

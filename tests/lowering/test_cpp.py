@@ -102,6 +102,18 @@ def compared(x: torch.Tensor, long: torch.Tensor, short: torch.Tensor, byte: tor
     return y, z.sum(-1), torch.where(short == short.flip(1), x, short.float())
 
 
+def lost(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Sums of whole numbers that are rounded to eight bits."""
+    return fn.linear(x.bfloat16(), w.bfloat16()).float()
+
+
+def wrapped(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Beyond what the integers hold: through numbers, stored, chosen by, and of doubles."""
+    made = [(x * 1e4).to(kind) for kind in (torch.int8, torch.uint8, torch.int16, torch.int32)]
+    read = torch.where(made[1] > 99, x, -x).sum(-1), (y * 1e4).to(torch.int8).double(), (y * 1e10).int().double()
+    return *made, *(one.float() for one in made), *read, (x * 1e10).int().float()
+
+
 def counted(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (x > 0).sum(-1), (x > 1).any(-1), (x > -3).all(-1), (x > 0).sum(0), (x > 2).any(0), (x > -2).all(0)
 
@@ -194,6 +206,14 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     ),
     "doubles_beside": (Module(lambda x: torch.stack((x, x * x), -1)), [rand(9, 37, dtype=torch.float64)]),
     "bf16": (nn.Softmax(-1), [rand(4, 64, dtype=torch.bfloat16)]),
+    "rounded_by_name": (
+        Module(
+            lambda x, w: ((x.half() * 3).float().sum(-1), x.bfloat16().t().float(), lost(x.round(), w))
+        ),
+        [rand(9, 37) * 9, (rand(5, 37) * 9).round()],
+    ),
+    "lgamma": (Module(lambda x: torch.lgamma(x * 3)), [rand(9, 37)]),
+    "wrapped": (Module(wrapped), [rand(9, 37), rand(9, 37, dtype=torch.float64)]),
     "f16": (Module(lambda x: x.sigmoid() * x), [rand(4, 70, dtype=torch.float16)]),
     "masked": (Module(lambda x: torch.where(x > 0.5, x, -x).amax(-1)), [rand(9, 37)]),
     "loss_of_rows": (Module(lambda x, y: fn.cross_entropy(x, y)), [rand(5, 37), torch.tensor([0, 3, 36, 7, 7])]),
@@ -1248,6 +1268,19 @@ def test_nan_and_infinities_come_out_where_torch_has_them(tmp_path: Path) -> Non
         want = model(rows)
         assert torch.equal(got.isnan(), want.isnan()), k.label
         torch.testing.assert_close(got, want, equal_nan=True)
+
+
+def test_what_a_function_leaves_of_x_near_0_is_right(tmp_path: Path) -> None:
+    x = rand(5, 37) * 1e-3
+    model = Module(lambda x: [x - f(x) for f in (torch.tanh, torch.sinh, torch.asinh, torch.atanh)])
+    graph, kernels = capture_graph(model, [x]), []
+    for genome in ({}, {"vector": "scalar"}):
+        source = space_of(graph).render(genome)
+        kernels.append(Compiled("near 0", str(genome), source, ParameterSpace.parse(source).defaults(), graph))
+    library = build(kernels, tmp_path, "native")
+    for k in kernels:
+        for got, want in zip(call(library, k, model, [x]), model(x.double()), strict=True):
+            assert ((got - want).abs() <= 1.2 * 2.0**-23 * x.abs()).all(), k.label
 
 
 def test_signs_of_nan_and_spreads_without_degrees_of_freedom_are_torchs(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ SPECIAL = torch.tensor([[0.0, -0.0, 1.5, -2.5, 0.5], [float("inf"), -float("inf"
 WHOLE = integers(-9, 9, 4, 6)
 
 UNARY = (
+    "lgamma",
     "neg",
     "abs",
     "exp",
@@ -148,6 +149,7 @@ POINTWISE = {
     ),
     "bytes": f(lambda a, b: (a + 1, b.sum(), ~b, b.float() * 2), WHOLE.to(torch.int8), WHOLE > 0),
     "casts": f(lambda x: (x.to(torch.int32), x.double() * 2, (x > 0).to(torch.int64), x.bool()), 4 * X),
+    "wrapped": f(lambda x: [(x * 1e4).to(kind).float() for kind in (torch.int8, torch.uint8, torch.int16)], X),
     "clamps": f(lambda x, y: (x.clamp(min=0), x.clamp_max(0.5), torch.clamp(x, y - 1, y), torch.fmax(x, y)), X, Y),
     "prelu": m(nn.PReLU(4), IMAGE),
     "dropout": f(lambda x: F.dropout(x, 0.5, False) + F.hardtanh(x, -0.5, 2.0), X),
@@ -172,8 +174,21 @@ POINTWISE = {
         torch.where(SPECIAL.isnan(), 1.0, SPECIAL),
         WHOLE,
     ),
+    "sides": f(
+        lambda x, a: (torch.signbit(x), torch.signbit(a), torch.angle(x), torch.angle(a), a.bool().signbit()),
+        SPECIAL.abs() * torch.tensor([1.0, -1.0, -0.0]).repeat(SPECIAL.numel())[: SPECIAL.numel()].view_as(SPECIAL),
+        WHOLE,
+    ),
     "scalar": f(lambda x: (x.sum() + 1, x.mean() * x.max()), X),
 }
+
+COVARIANCES = {
+    "cov": f(lambda x: (torch.cov(x), x.cov(correction=0), x[0].cov(), torch.cov(x, correction=3)), normal(5, 9)),
+    "corrcoef": f(lambda x: (torch.corrcoef(x), x[0].corrcoef() * 2), normal(5, 9)),
+}
+
+# beside inputs of these types nothing would be rounded to them
+ROUNDED = {"by_name": f(lambda x: ((x.half() * 3).float(), x.bfloat16().t().float() + 1), normal(5, 7))}
 
 VIEWS = {
     "cat": f(lambda x, y: torch.cat([x, y * 2, x[:, 1:3]], 1) + 1, X, Y),
@@ -442,7 +457,9 @@ CONTRACTIONS = {
 }
 
 
-@pytest.mark.parametrize("family", ["POINTWISE", "VIEWS", "REDUCTIONS", "ORDERS", "LOSSES", "CONTRACTIONS"])
+@pytest.mark.parametrize(
+    "family", ["POINTWISE", "ROUNDED", "COVARIANCES", "VIEWS", "REDUCTIONS", "ORDERS", "LOSSES", "CONTRACTIONS"]
+)
 def test_agrees_with_torch(family: str, check_naive: Callable[[Any], None]) -> None:
     check_naive(globals()[family])
 

@@ -55,6 +55,7 @@ CASES = {
     "argmax": (Module(lambda x: (x.argmax(1), x.amin(0))), [rand(5, 37).round()]),
     "strided": (Module(lambda x, y: torch.exp(-x.abs()) + y.t()), [rand(10, 37)[::2], rand(37, 5)]),
     "bf16": (nn.Softmax(-1), [rand(4, 64, dtype=torch.bfloat16)]),
+    "rounded": (Module(lambda x: x.half().float() * 2), [rand(5, 37)]),
     "loss": (Module(lambda x, y: fn.cross_entropy(x, y)), [rand(5, 37), torch.tensor([0, 3, 36, 7, 7])]),
     "linear": (nn.Sequential(nn.Linear(19, 11), nn.ReLU()), [rand(7, 19)]),
     "conv_pool": (nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)), [rand(2, 2, 4, 6)]),

@@ -205,6 +205,18 @@ def test_functions_are_accurate(library: Any, name: str) -> None:
         )
 
 
+@pytest.mark.parametrize("name", ["tanh", "sinh", "expm1", "log1p", "sin", "tan", "asin", "atan"])
+def test_functions_that_leave_what_is_tiny_as_it_is_are_exact_there(library: Any, name: str) -> None:
+    """The difference of x and one of them cancels all but their roundings."""
+    rng = np.random.default_rng(5)
+    x = (rng.choice((-1, 1), 60_001) * 2 ** rng.uniform(-40, -4, 60_001)).astype(np.float32)
+    want = FUNCTIONS[name][0](x.astype(np.float64))
+    unit = np.spacing(np.abs(want).astype(np.float32)).astype(np.float64)
+    for prefix in "vs":
+        error = np.abs(applied(getattr(library, f"{prefix}_{name}"), x) - want) / unit
+        assert error.max() <= 0.6, f"{prefix}: {error.max():.2f} ulp at {x[error.argmax()]!r}"
+
+
 @pytest.mark.parametrize("name", [n for n in FUNCTIONS if n not in ("sinh", "cosh")])
 def test_functions_at_the_ends(library: Any, name: str) -> None:
     x = np.array([0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 200, -200, 3e38, -3e38, -1, 1, 0.5, -0.5, 2.5], np.float32)
@@ -241,6 +253,13 @@ def test_operators_with_two_arguments(library: Any) -> None:
         got = np.empty_like(a)
         getattr(library, f"two_{name}")(pointer(a), pointer(b), pointer(got), ctypes.c_int64(61))
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6, err_msg=name, equal_nan=True)
+
+
+def test_what_is_divided_by_a_zero_has_its_sign(library: Any) -> None:
+    a, b = np.tile(np.float32([3, -3, 3, -3]), 16), np.tile(np.float32([0.0, 0.0, -0.0, -0.0]), 16)
+    got = np.empty_like(a)
+    library.two_floordiv(pointer(a), pointer(b), pointer(got), ctypes.c_int64(len(a)))
+    np.testing.assert_array_equal(got, np.tile(np.float32([np.inf, -np.inf, -np.inf, np.inf]), 16))
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("f16", torch.float16), ("bf16", torch.bfloat16)])

@@ -106,7 +106,10 @@ def _acosh(x: Expr, t: str) -> Expr:
 
 @_simple("atanh")
 def _atanh(x: Expr, t: str) -> Expr:
-    ratio = op("div", op("mul", number(2.0, t), x, dtype=t), op("sub", number(1.0, t), x, dtype=t), dtype=t)
+    """½ log1p(2x + 2x · x / (1 − x)), accurate near 0."""
+    twice = op("add", x, x, dtype=t)
+    share = op("div", x, op("sub", number(1.0, t), x, dtype=t), dtype=t)
+    ratio = op("add", twice, op("mul", twice, share, dtype=t), dtype=t)
     return op("mul", number(0.5, t), op("log1p", ratio, dtype=t), dtype=t)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from evoforge.errors import TaskError, UnsupportedError
 from evoforge.lowering.index import axis, const, substitute
-from evoforge.lowering.ir import Affine, Axis, Cast, Const, Expr, Graph, Load, Op, Stage, Tensor, Where
+from evoforge.lowering.ir import Affine, Axis, Cast, Const, Expr, Graph, Load, Op, Stage, Tensor, Where, loads
 from evoforge.lowering.stages import row_major
 
 __all__ = [
@@ -32,6 +32,9 @@ _DTYPES = {
 }  # fmt: skip
 
 
+_SHORT = ("f16", "bf16")
+
+
 def short_dtype(dtype: Any) -> str:
     """The ABI's name of a torch dtype.
 
@@ -46,7 +49,7 @@ def short_dtype(dtype: Any) -> str:
 
 def working(dtype: str) -> str:
     """What a value is computed and kept in: 16-bit floats in f32, everything else as it is."""
-    return "f32" if dtype in ("f16", "bf16") else dtype
+    return "f32" if dtype in _SHORT else dtype
 
 
 def is_float(dtype: str) -> bool:
@@ -132,14 +135,23 @@ Index = list[Affine]
 
 @dataclass
 class Builder:
-    """Collects tensors and stages while the nodes of an exported graph are walked."""
+    """Collects tensors and stages while the nodes of an exported graph are walked.
+
+    What an operator gives in a 16-bit type is not rounded to it where inputs or constants are `held` in that type: it
+    is theirs by the way of storing them. In another it is, for the model asks for that by name. Where the results of
+    doubles are doubles, a float32 in between is as wide (`wide`).
+    """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     node_name: str = ""
     origin: str = ""
+    place: Callable[[], str] = str  # `` at file:line: code`` of the node being handled
     meta: Any = None
     metas: dict[int, Any] = field(default_factory=dict)
+    held: frozenset[str] = frozenset(_SHORT)
+    wide: bool = False
+    exact: set[str] = field(default_factory=set)  # tensors that were rounded to the type that the export says
 
     # what torch says about the node being handled
 
@@ -153,7 +165,7 @@ class Builder:
         if not all(isinstance(size, int) for size in meta.shape):
             raise TaskError(
                 f"expected shapes that do not depend on the inputs' values, got {tuple(meta.shape)} from "
-                f"{self.origin}; "
+                f"{self.origin}{self.place()}; "
                 "rewrite the model with static shapes (a mask instead of a selection)"
             )
         return tuple(int(size) for size in meta.shape)
@@ -161,11 +173,15 @@ class Builder:
     def out_dtype(self, position: int | None = None) -> str:
         """Working dtype of the node's result."""
         meta = self.meta if position is None else self.meta[position]
-        return working(short_dtype(meta.dtype))
+        return self.working(short_dtype(meta.dtype))
+
+    def working(self, dtype: str) -> str:
+        """What values of `dtype` are computed and kept in here."""
+        return "f64" if self.wide and is_float(dtype) else working(dtype)
 
     def refuse(self, what: str) -> UnsupportedError:
         return UnsupportedError(
-            f"{self.origin} with {what} is not covered by the lowering; write that part differently"
+            f"{self.origin} with {what} is not covered by the lowering{self.place()}; write that part differently"
         )
 
     # stages
@@ -241,6 +257,21 @@ class Builder:
         self.stages.append(made)
         return values
 
+    def rounded(self, made: Any, meta: Any) -> Any:
+        """What a handler made, rounded where it is of a 16-bit type that is not `held`."""
+        if isinstance(made, tuple | list):
+            return tuple(self.rounded(*pair) for pair in zip(made, meta, strict=False))
+        dtype = str(getattr(meta, "dtype", "")).removeprefix("torch.")
+        short = _DTYPES.get(dtype)
+        if not isinstance(made, Value) or short not in _SHORT or short in self.held:
+            return made
+        if isinstance(made.expr, Load) and made.expr.tensor in self.exact:  # a view of such
+            return made
+        t = made.dtype
+        found = self.map(made.shape, t, lambda index, extents: op(f"as_{short}", made.read(index, extents), dtype=t))
+        self.exact |= {load.tensor for load in loads(found.expr)}
+        return found
+
     def output(self, name: str, value: Value, dtype: str) -> None:
         """A map stage that copies `value` to the output `name`, rounded to its dtype."""
         axes, index, extents = _axes("i", value.shape)
@@ -254,7 +285,7 @@ class Builder:
         t = self.tensors[tensor]
         index = tuple(const(0) if size == 1 else axis(f"d{dim}") for dim, size in enumerate(t.shape))
         load: Expr = Load(tensor, index)
-        dtype = working(t.dtype)
+        dtype = self.working(t.dtype)
         return Value(t.shape, load if dtype == t.dtype else Cast(load, dtype), dtype)
 
     def constant(self, value: float | int | bool, dtype: str, shape: Sequence[int] = ()) -> Value:

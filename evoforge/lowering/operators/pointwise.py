@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,7 @@ def promoted(*args: Arg) -> str:
 _SAME_NAME = (
     "neg", "abs", "sqrt", "rsqrt", "reciprocal", "exp", "expm1", "exp2", "log", "log1p", "log2", "sin", "cos", "tan",
     "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf", "erfc", "sigmoid", "floor", "ceil", "round", "trunc", "sign",
+    "lgamma",
 )  # fmt: skip
 
 
@@ -168,6 +170,27 @@ def _classify(b: Builder, x: Value) -> Value:
     return b.pointwise(formula, x, dtype=x.dtype)
 
 
+@register("signbit")
+def _signbit(b: Builder, x: Value) -> Value:
+    def formula(a: Expr) -> Expr:
+        one = op("copysign", number(1.0, x.dtype), a, dtype=x.dtype) if is_float(x.dtype) else a
+        return op("lt", one, number(0, x.dtype), dtype="bool")
+
+    return b.constant(False, "bool", x.shape) if x.dtype == "bool" else b.pointwise(formula, x, dtype=x.dtype)
+
+
+@register("angle")
+def _angle(b: Builder, x: Value) -> Value:
+    """Of real numbers: 0 or π, and of NaN itself."""
+    t = b.out_dtype()
+
+    def formula(a: Expr) -> Expr:
+        half = where(op("lt", a, number(0.0, t), dtype="bool"), number(math.pi, t), number(0.0, t), t)
+        return where(op("isnan", a, dtype="bool"), a, half, t)
+
+    return b.pointwise(formula, x)
+
+
 def _scaled(a: Expr, factor: Number, t: str) -> Expr:
     return a if factor == 1 else op("mul", a, number(factor, t), dtype=t)
 
@@ -274,7 +297,7 @@ def _masked_fill(b: Builder, x: Value, mask: Value, value: Arg) -> Value:
 
 @register("_to_copy", "to.dtype", "type_as", "to.dtype_layout", "prims.convert_element_type")
 def _to(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
-    """A change of dtype; among 16-bit floats and f32 nothing happens, values stay in f32."""
+    """A change of dtype; among 16-bit floats and f32 values stay in f32 (`Builder.rounded`)."""
     t = b.out_dtype()
     if t == x.dtype:
         return x
