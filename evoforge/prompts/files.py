@@ -9,7 +9,7 @@
     strategy:
       operators: {sample: 1, mutate: 2}     # sample, mutate, cross, aim, …
       stress: {memory=3: 2}                 # axis=level
-      priors: {store=stream: 2, UNROLL=4: 1.5}   # gene=value or PARAM=value
+      priors: {stream=stream: 2, UNROLL=4: 1.5}   # gene=value or PARAM=value
     ---
     ## Philosophy
     …
