@@ -616,8 +616,19 @@ def members(leader: int) -> list[int]:
 
 def test_a_call_that_others_kept_from_the_processors_is_waited_for(start: Callable[..., Runner]) -> None:
     with start("slow") as runner:
-        stopping = threading.Timer(0.01, os.killpg, (runner.pid, signal.SIGSTOP))
-        going_on = threading.Timer(0.8, os.killpg, (runner.pid, signal.SIGCONT))
-        stopping.start(), going_on.start()
-        assert runner.run(1, 0, timeout_s=0.5) > 0.5
-        stopping.join(), going_on.join()
+        held = threading.Event()
+
+        def hold() -> None:  # again and again: the call itself lets its process go on
+            until = time.monotonic() + 1.2
+            while time.monotonic() < until:
+                os.killpg(runner.pid, signal.SIGSTOP)
+                held.set()
+                time.sleep(0.002)
+            os.killpg(runner.pid, signal.SIGCONT)
+
+        holding = threading.Thread(target=hold)
+        holding.start()
+        held.wait()
+        took_s = runner.run(1, 0, timeout_s=0.5)
+        holding.join()
+        assert took_s > 0.5
