@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from evoforge.campaign._asked import answered_by, asked_of, proposed_for
 from evoforge.campaign._campaign import Campaign
@@ -23,6 +22,9 @@ from evoforge.emitters import MODEL_EMITTERS
 from evoforge.errors import CampaignLockedError, ReplyError, UsageError
 from evoforge.prompts import Answer, Identity, Prompt, code_only, parse_reply, render, scrub_source
 from evoforge.storage import PlacementRow, TicketRow, open_store
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 __all__ = ["Tickets"]
 
@@ -96,23 +98,24 @@ class Tickets:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """The campaign as its only writer."""
-        until, told = time.monotonic() + self._patience_s, False
+        import tenacity
+
+        def told(state: RetryCallState) -> None:
+            if state.attempt_number == 1:
+                self._waits(f"{_held(state)}; waiting for it, up to {self._patience_s:g} s")
+
+        def refused(state: RetryCallState) -> None:
+            raise CampaignLockedError(
+                f"{_held(state)}, still after {self._patience_s:g} s: a search, or other answers that are judged; "
+                "the same call can be made again later"
+            ) from None
+
         with ExitStack() as stack:
-            while True:
-                try:
-                    stack.enter_context(self._store.lock_campaign(self._name))
-                    break
-                except CampaignLockedError as error:
-                    held = str(error).partition(";")[0]
-                    if time.monotonic() >= until:
-                        raise CampaignLockedError(
-                            f"{held}, still after {self._patience_s:g} s: a search, or other answers that are judged; "
-                            "the same call can be made again later"
-                        ) from None
-                if not told:
-                    told = True
-                    self._waits(f"{held}; waiting for it, up to {self._patience_s:g} s")
-                time.sleep(_LOOK_EVERY_S)
+            patiently = tenacity.Retrying(
+                retry=tenacity.retry_if_exception_type(CampaignLockedError), wait=tenacity.wait_fixed(_LOOK_EVERY_S),
+                stop=tenacity.stop_after_delay(self._patience_s), before_sleep=told, retry_error_callback=refused,
+            )  # fmt: skip
+            patiently(lambda: stack.enter_context(self._store.lock_campaign(self._name)))
             yield
 
     def preview(self, emitter: str | None = None) -> dict[str, Any]:
@@ -271,6 +274,12 @@ class Tickets:
             "flags": list(best.flags) if best else [],
             "sandbox": best.sandbox if best else None,
         }
+
+
+def _held(state: RetryCallState) -> str:
+    """By whom."""
+    error = state.outcome.exception() if state.outcome else None
+    return str(error).partition(";")[0]
 
 
 def _read(text: str, language: str, parent: str | None) -> Answer:

@@ -47,7 +47,7 @@ _INFO, _PREPARE, _RUN, _READY, _OPEN = 1, 2, 3, 4, 5
 _NO_FILL = 256
 _CODES = list(DTYPES)
 _START_S = 10.0
-_MORE_TURNS = 4  # of as long again, for a process that has hardly been let run
+_MORE_TURNS, _TURN_S = 4, 5.0  # for a process that has hardly been let run: how often, and for how long at most
 _RETURNED, _HARNESS = 1, 7
 _STATUSES = {
     2: Status.LOAD_ERROR, 3: Status.OUT_OF_BOUNDS, 4: Status.VIOLATION, 5: Status.CRASH, 6: Status.OUT_OF_MEMORY,
@@ -279,11 +279,11 @@ class Runner:
 
     def _answered(self, within_s: float) -> bool:
         """Whether there is an answer in time; a process that others kept from the processors is given more of it."""
-        for _ in range(1 + _MORE_TURNS):
-            if self._poll.poll(within_s * 1000):
+        for turn_s in (within_s, *[min(within_s, _TURN_S)] * _MORE_TURNS):
+            if self._poll.poll(turn_s * 1000):
                 return True
             if self.busy_s > within_s / 2:
-                return False
+                break
         return False
 
     def _ended(self, loading: bool) -> KernelFault:

@@ -112,16 +112,16 @@ CHECK(check_f64, 8, widen_f64, 0, 0, 1.7976931348623157e308, double, 0x1p-1022)
 CHECK(check_f16, 2, widen_f16, 10, -14, 65519.999, float, 0x1p-126)
 CHECK(check_bf16, 2, widen_bf16, 7, -126, 3.3961775292304601e38, float, 0x1p-126)
 
-#define CHECK_INTEGER(NAME, TYPE)                                                                            \
-    static void NAME(const void* data, const int64_t* expected, int64_t n, evo_check* out) {                 \
-        const TYPE* y = data;                                                                                \
-        for (int64_t i = 0; i < n; i++) {                                                                    \
-            if ((int64_t)y[i] == expected[i]) continue;                                                      \
-            double error = fabs((double)y[i] - (double)expected[i]);                                         \
-            if (!out->beyond++) out->worst = i;                                                              \
-            out->max_error = error > out->max_error ? error : out->max_error;                                \
-        }                                                                                                    \
-        out->hard = out->beyond;                                                                             \
+#define CHECK_INTEGER(NAME, TYPE)                                                                             \
+    static void NAME(const void* data, const int64_t* expected, int64_t n, evo_check* out) {                  \
+        const TYPE* y = data;                                                                                 \
+        for (int64_t i = 0; i < n; i++) {                                                                     \
+            if ((int64_t)y[i] == expected[i]) continue;                                                       \
+            double error = fabs((double)y[i] - (double)expected[i]);                                          \
+            if (!out->beyond++) out->worst = i;                                                               \
+            out->max_error = error > out->max_error ? error : out->max_error;                                 \
+        }                                                                                                     \
+        out->hard = out->beyond;                                                                              \
     }
 
 CHECK_INTEGER(check_i8, int8_t)
@@ -165,9 +165,9 @@ void evo_fill(void* to, uint64_t pattern, int64_t n) {
     _mm_sfence();
 }
 
-#define SCATTER(TYPE)                                                                                        \
+#define SCATTER(TYPE) \
     for (int64_t i = 0; i < n; i++) ((TYPE*)to)[offsets[i]] = values ? ((const TYPE*)values)[i] : (TYPE)pattern;
-#define GATHER(TYPE)                                                                                         \
+#define GATHER(TYPE) \
     for (int64_t i = 0; i < n; i++) ((TYPE*)to)[i] = ((const TYPE*)from)[offsets[i]];
 
 // Writes n values, or a pattern, at offsets in elements of `size` bytes; a later value for one place wins.
