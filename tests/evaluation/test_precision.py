@@ -162,3 +162,16 @@ def test_bounds_out_of_order_mean_nothing(tmp_path: Path) -> None:
     (tmp_path / "codes.py").write_text(CODES)
     with ReferenceWorker(load_task(str(tmp_path / "codes.py"))) as worker:
         assert worker.reference("default", worker.inputs("default", 3)).moot == "order"
+
+
+def test_a_jump_that_the_inputs_rounding_makes_is_the_modules_own_error(tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(
+        "import torch\n\n\ndef Model(x):\n    return torch.round(x * 3)\n\n\n"
+        "def get_inputs():\n    return [torch.rand(64, 64)]\n"
+    )
+    with ReferenceWorker(load_task(str(tmp_path / "steps.py"))) as worker:
+        inputs = worker.inputs("default", 3)
+        for place, error in ((0.4, 0.0), (0.5, 1.0)):  # 1.5 is 2, or 1 a hair below
+            inputs.array(0)[...] = 0.4
+            inputs.array(0)[7, 9] = place
+            assert worker.reference("default", inputs).ref_error == (error,)
