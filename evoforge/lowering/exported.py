@@ -74,6 +74,8 @@ def _program(model: Any, inputs: tuple[Any, ...]) -> Any:
         with unchecked():
             program = torch.export.export(model, inputs)
         _refuse_complex(program.graph.nodes)
+        if not _unknown(program.graph.nodes):  # nothing to take apart, nor changed in place: no handler does that
+            return program
         return _decomposed(program.run_decompositions(_table()))
 
     plain = [module for module in model.modules() if module._non_persistent_buffers_set]
