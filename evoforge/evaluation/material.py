@@ -191,7 +191,7 @@ def draw_touched(
         WorkerError: the reference process died.
     """
     if material.touched is None and material.constants is not None and not material.untouchable:
-        material.touched = _under(worker, material, tolerance, rng, PARTLY + _seed(rng), "touched")
+        material.touched = _under(worker, material, tolerance, rng, PARTLY + (_seed(rng) | 2), "touched")
         material.untouchable = material.touched is None
     return material.touched
 
@@ -222,8 +222,8 @@ def _under_other_weights(
     worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator
 ) -> Known | None:
     """A set and weights, both fresh, or None where the task itself fails under such weights."""
-    seed = _seed(rng) // 2 * 2
-    for weights in (seed, seed + 1):  # with other buffers, and where it cannot bear those, without
+    seed = _seed(rng) // 4 * 4
+    for weights in range(seed, seed + 4):  # with other buffers or without, as far as training goes or only moved
         if known := _under(worker, material, tolerance, rng, weights):
             return known
     return None

@@ -136,18 +136,20 @@ class _Runs:
 
         Of what forward() computed: an input that is compared or rounded as it came gives the same in any precision.
         """
-        found = [torch.zeros((0, 3), dtype=torch.int64)]
+        found = torch.zeros((0, 3), dtype=torch.int64)
         floating = any(one.is_floating_point() for one in (*self._tensors, *self._model.parameters()))
         for run in range(_NOISY if outputs and floating else 0):
-            if run == _LIKELY and not any(map(len, found)):
+            if run == _LIKELY and not len(found):
                 break
             other = self._again(Noise(_NOISE * self._u, self._rng, alike=True))
             for at in outputs:
                 got = other[at].reshape(-1)
                 (elements,) = torch.nonzero(got != y64[at].reshape(-1), as_tuple=True)
-                found.append(torch.stack((torch.full_like(elements, at), elements, got[elements]), 1))
-        close = torch.cat(found).unique(dim=0)
-        return close if len(close) <= _MOST else close[:0]
+                fresh = torch.stack((torch.full_like(elements, at), elements, got[elements]), 1)
+                found = _distinct(torch.cat([found, fresh])) if len(fresh) <= _MOST else fresh
+                if len(found) > _MOST:
+                    return found[:0]
+        return found
 
     def _run(self, within: AbstractContextManager[Any] | None = None) -> list[torch.Tensor]:
         return self._workload.run_in_double(self._model, self._doubles, within)
@@ -213,6 +215,14 @@ class _Runs:
 
 def _largest(y: torch.Tensor) -> float:
     return float(y.abs().nan_to_num(0.0, 0.0, 0.0).max()) if y.numel() else 0.0
+
+
+def _distinct(rows: torch.Tensor) -> torch.Tensor:
+    """Each row once, in order: ``unique(dim=0)`` in a tenth of the time."""
+    for column in reversed(range(rows.shape[1])):
+        rows = rows[rows[:, column].argsort(stable=True)]
+    again = (rows[1:] == rows[:-1]).all(1)
+    return rows[torch.cat([torch.ones(min(len(rows), 1), dtype=torch.bool), ~again])]
 
 
 def _half_ulp(y: torch.Tensor, dtype: str) -> torch.Tensor:

@@ -88,10 +88,11 @@ class WorkloadModel:
         """The same workload with other weights.
 
         They are made anew under `seed`; parameters that come out the same or untrained, being made of constants, are
-        scaled by U[0.5, 1.5) and moved by a tenth of their size, running means and variances likewise. Under even
-        seeds finite buffers of the state dict are scaled, too: nobody says that they keep what the task puts there. A
-        model whose weights then have other shapes keeps those that it had. Of seeds from `PARTLY` on only a piece of
-        one parameter, a sixty-fourth of it, is another.
+        scaled by U[0.5, 1.5) and moved by a tenth of their size, running means and variances likewise. Of every four
+        seeds the first two also negate a quarter of those, and make a quarter 4 to 8 times as large (variances
+        excepted): training may have. Under even seeds finite buffers of the state dict are scaled, too: nobody says
+        that they keep what the task puts there. A model whose weights then have other shapes keeps those that it had.
+        Of seeds from `PARTLY` on only a piece of one parameter, a sixty-fourth of it, is another.
         """
         if seed >= PARTLY:
             return self._touched(seed - PARTLY)
@@ -109,6 +110,8 @@ class WorkloadModel:
                 continue
             if _trainable(name, weight):
                 weight.copy_(_moved(name, weight, generator))
+                if seed % 4 < 2 and not name.endswith("running_var"):
+                    weight.mul_(_as_far_as_training_goes(weight, generator))
             elif seed % 2 == 0 and name in loaded and weight.is_floating_point() and bool(weight.isfinite().all()):
                 weight.mul_(torch.rand(weight.shape, generator=generator).to(weight.dtype) + 0.5)
         share_plain_tensors(self.model, model)
@@ -433,6 +436,12 @@ def _moved(name: str, weight: torch.Tensor, generator: torch.Generator) -> torch
     size = float(weight.double().square().mean().sqrt()) or 1.0
     shift = 0.1 * size * torch.randn(weight.shape, generator=generator, dtype=torch.float64)
     return (scaled + (shift.abs() if name.endswith("running_var") else shift)).to(weight.dtype)
+
+
+def _as_far_as_training_goes(weight: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Factors: −1 for a quarter of the elements, 4 to 8 for a quarter, both for some."""
+    negated, larger, far = torch.rand((3, *weight.shape), generator=generator)
+    return (torch.where(negated < 0.25, -1.0, 1.0) * torch.where(larger < 0.25, 4 + 4 * far, 1.0)).to(weight.dtype)
 
 
 def available_bytes() -> int:

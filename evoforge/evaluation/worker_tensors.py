@@ -164,6 +164,13 @@ def _of_family(tensor: torch.Tensor, family: str, generator: torch.Generator) ->
         head = (*shape[:-1], 1) if shape else ()
         sign = torch.randint(0, 2, head, generator=generator) * 2 - 1
         value = torch.randn(shape, generator=generator) + torch.exp2(torch.rand(head, generator=generator) * 8) * sign
+    elif family in ("sunk", "raised"):
+        least, sign, range_ = (6, -1, 2) if family == "sunk" else (12, 1, 1)
+        value = torch.randn(shape, generator=generator) + sign * 2 ** (least + range_ * _unit(generator))
+    elif family == "small":
+        value = torch.randn(shape, generator=generator) * 2 ** -(6 + 4 * _unit(generator))
+    elif family == "ends":
+        value = _with_ends(tensor, generator)
     elif family == "outliers":
         sign = torch.randint(0, 2, shape, generator=generator) * 2 - 1
         far = torch.exp2(torch.rand(shape, generator=generator) * 8 - 2) * sign
@@ -176,6 +183,22 @@ def _of_family(tensor: torch.Tensor, family: str, generator: torch.Generator) ->
     else:
         value = torch.randint(-4, 5, shape, generator=generator) / 2
     return value
+
+
+def _unit(generator: torch.Generator) -> float:
+    return float(torch.rand((), generator=generator))
+
+
+def _with_ends(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """`tensor`, where the last index along a dimension outweighs all others: who stops short of it is met."""
+    ends = torch.zeros(tensor.shape)
+    for dim, size in enumerate(tensor.shape):
+        if size > 1:
+            ends.select(dim, size - 1).add_(1)
+    sign = torch.randint(0, 2, tensor.shape, generator=generator) * 2 - 1
+    sign.view(-1)[-1:] = 1  # a maximum of all is more common than a minimum
+    largest = float(tensor.abs().nan_to_num(0.0, 0.0, 0.0).max()) if tensor.numel() else 0.0
+    return torch.where(ends > 0, sign * (largest or 1.0) * 8 ** ends.clamp(max=3), tensor)
 
 
 def perturb(into: torch.Tensor, source: torch.Tensor, u: float, rng: np.random.Generator) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from evoforge.core import Tolerance
 from evoforge.evaluation.check import check_outputs
-from evoforge.evaluation.material import Material, draw_extremes, draw_touched, make_material
+from evoforge.evaluation.material import Material, draw_extremes, draw_touched, draw_unseen, make_material
 from evoforge.evaluation.tasks import load_task
 from evoforge.evaluation.worker import EXTREMES, ReferenceWorker
 
@@ -107,6 +107,14 @@ def test_extremes_are_drawn_once_and_hold_what_they_say(worker: ReferenceWorker)
     assert (np.abs(values["large"]) > 1e8).mean() > 0.9
     assert ((np.abs(values["tiny"]) > tiny) & (np.abs(values["tiny"]) < 1e-26)).all()
     assert ((values["offset"] < 0).all(axis=1) | (values["offset"] > 0).all(axis=1)).mean() > 0.3
+    assert (values["sunk"] < -50).all() and np.ptp(values["sunk"]) < 20, "one sign, about one number"
+    assert (values["raised"] > 4000).all() and np.ptp(values["raised"]) < 20
+    assert 2**-10.1 < values["small"].std() < 2**-5.9
+    ends = values["ends"]
+    rest = np.abs(ends[:-1, :-1]).max()
+    assert ends[-1, -1] == np.abs(ends).max(), "the last of all is the largest"
+    for last in (ends[:-1, -1], ends[-1, :-1]):
+        assert np.abs(last).min() > 4 * rest and (last > 0).any() and (last < 0).any()
     far = np.abs(values["outliers"]) > 6
     assert 0 < far.mean() < 0.02 and not far.all(axis=1).any()
     zeros = values["zeros"][values["zeros"] == 0]
@@ -125,8 +133,8 @@ def test_extremes_that_the_task_itself_cannot_bear_stay_within_its_own_numbers(w
     sets = draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(1))
     # ∞/∞ is NaN in both precisions, and NaN in its place is an answer. Tiny ones would be one number there.
     assert material.dropped == ("tiny",) and [known.family for known in sets] == [
-        "alike", "halves (inside)", "offset", "outliers", "large (inside)", "zeros (inside)", "infinite", "mixed",
-        "mixed",
+        "alike", "halves (inside)", "offset", "ends", "sunk", "outliers", "large (inside)", "small", "raised",
+        "zeros (inside)", "infinite", "mixed", "mixed",
     ]  # fmt: skip
     material.close()
 
@@ -139,7 +147,8 @@ def test_extremes_that_move_no_output_are_judged_where_rounding_does_not_either(
     material = material_of(worker, name)
     families = [known.family for known in draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))]
     extremes = [family for family in families if family != "mixed"]
-    assert extremes[-5:] == [one for one in EXTREMES if one != "infinite"] and not material.dropped
+    finite = [one for one in EXTREMES if one != "infinite"]
+    assert extremes[-len(finite) :] == finite and not material.dropped
     assert families[-1] == "mixed"
     material.close()
 
@@ -149,7 +158,8 @@ def test_extremes_that_only_rounding_moves_are_not_judged(worker: ReferenceWorke
     for name in ("centred", "both"):
         material = material_of(worker, name)
         families = [known.family for known in draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))]
-        assert families == ["alike", "halves", "offset", "outliers", "large", "zeros", "mixed", "mixed"]
+        borne = [one for one in EXTREMES if one not in ("tiny", "infinite")]
+        assert families == ["alike", "halves", *borne, "mixed", "mixed"]
         material.close()
 
 
@@ -248,6 +258,47 @@ def test_a_piece_of_one_weight_is_another(tmp_path: Path) -> None:
         first, bias, second, shift = (one.astype(np.float64) for one in known.constants.arrays())
         hidden = np.maximum(known.inputs.array(0).astype(np.float64) @ first.T + bias, 0)
         np.testing.assert_allclose(known.reference.y64.array(0), hidden @ second.T + shift, rtol=1e-9, atol=1e-12)
+        material.close()
+
+
+GAINS = """
+import torch
+from torch import nn
+
+ROOTED = False
+WORKLOADS = [{"name": "gains"}, {"name": "rooted", "ROOTED": True}]
+
+
+class Model(nn.Module):
+    def __init__(self, rooted):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(256))
+        self.rooted = rooted
+
+    def forward(self, x):
+        return x * torch.sqrt(self.gain) if self.rooted else x * self.gain
+
+
+def get_inputs():
+    return [torch.randn(16, 256)]
+
+
+def get_init_inputs():
+    return [ROOTED]
+"""
+
+
+@pytest.mark.parametrize(("name", "signs"), [("gains", {-1.0, 1.0}), ("rooted", {1.0})])
+def test_unseen_weights_have_both_signs_where_the_task_bears_it(tmp_path: Path, name: str, signs: set[float]) -> None:
+    (tmp_path / "gains.py").write_text(GAINS)
+    with ReferenceWorker(load_task(str(tmp_path / "gains.py"))) as worker:
+        material = material_of(worker, name)
+        for seed in range(5):
+            known = draw_unseen(worker, material, Tolerance(), np.random.default_rng(seed))
+            assert known.constants is not None
+            gains = known.constants.array(0)
+            assert set(np.sign(gains)) == signs and (np.abs(gains).max() > 3) == (len(signs) == 2)
+            known.close()
         material.close()
 
 

@@ -396,6 +396,8 @@ def test_redrawn_weights_differ_wherever_a_model_can_be_trained(tmp_path: Path) 
         # mix.weight, mix.bias, norm.weight, norm.bias; mask, running_mean, running_var, num_batches_tracked
         assert list(moved.values()) == [True] * 4 + [False, True, True, False]
         assert (others.array(6) > 0).all()
+        scales, tame = others.array(2), worker.constants("default", weights=7).array(2)
+        assert (scales < -0.4).any() and (np.abs(scales) > 3).any() and (np.abs(tame - 1) < 1).all(), "as in training"
         mask = worker.constants("default", weights=4).array(4)  # under even seeds it is scaled
         assert (mask[::2] != 1).all() and (mask[1::2] == 0).all()
         inputs = worker.inputs("default", 1)
