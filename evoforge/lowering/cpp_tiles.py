@@ -256,7 +256,7 @@ class Tiles(Packing):
             for _, name in self.narrows.values():
                 p.w(f"const float* {name}_tile = {name} + {self.left(self.left_outer)};")
         totals = {n.node.name: p.names.of(n.node) + "_tile" for n in self.found.products}
-        heads = self.depth_heads(packs_narrow)
+        heads = self.depth_heads(packs_narrow, self.seen())
         for name in totals.values():
             p.w(f"evo::vec {name}[TILE_ROWS][TILE_VECTORS]{' = {}' if self.cut else ''};")
         with (
@@ -267,13 +267,23 @@ class Tiles(Packing):
                 p.w(f"{total}[r][u] {'+' if self.cut else ''}= {parts[name]}[r][u];")
         self.epilogue({node: f"{name}[r][u]" for node, name in totals.items()})
 
-    def depth_heads(self, flat: bool) -> list[str]:
+    def seen(self) -> str:
+        """Where the sums of a block of rows end, if a mask hides the rest from all of them."""
+        p, chain = self.p, self.p.nest.chain
+        beyond = chain.ends.get(self.inner[0].group[-1]) if chain and len(self.inner) == 1 else None
+        if chain is None or beyond is None or self.block.group[-1] != chain.axes[-1]:
+            return ""
+        name, end = f"{self.inner[0].size}_here", p.end(self.inner[0])
+        p.w(f"const int64_t {name} = evo::min({end}, {self.block.var} + TILE_ROWS{f' + {beyond}' if beyond else ''});")
+        return name
+
+    def depth_heads(self, flat: bool, seen: str = "") -> list[str]:
         if flat:
             heads = [f"for (int64_t k = 0; k < {self.steps_here}; ++k)"]
             var, size = "k", self.steps_here
         else:
-            heads = self.reduction_heads()
-            var, size = (self.inner[0].var, self.end(self.inner[0])) if self.inner else ("", "")
+            heads = self.reduction_heads(end=seen)
+            var, size = (self.inner[0].var, seen or self.end(self.inner[0])) if self.inner else ("", "")
         if not self.cut:
             return heads
         inside = f"for (int64_t {var} = depth; {var} < evo::min(depth + DEPTH, {size}); ++{var})"

@@ -1045,6 +1045,7 @@ def test_chained_nests_compute_what_the_module_computes(tmp_path: Path) -> None:
         assert links, f"{case}: nothing to chain"
         placed = [gene for gene in space.genes() if gene.startswith("placement")]
         chosen = [dict.fromkeys(placed, "root"), *({gene: "root"} for gene in placed)]
+        chosen += [{**genome, "rewrite:factored": "on"} for genome in chosen if "rewrite:factored" in space.genes()]
         chosen += [space.sample(rng, Strategy()) for _ in range(6)]
         genomes = [{**genome, **dict.fromkeys(links, "chained")} for genome in chosen]
         kernels += [at_random(case, genome, space, graph, rng) for genome in genomes]
@@ -1069,7 +1070,8 @@ def test_a_causal_chain_leaves_out_what_the_mask_hides() -> None:
     for causal in (True, False):
         space = space_of(capture_graph(attention(causal), [rand(1, 2, 64, 16)] * 3))
         source = space.render({gene: "chained" for gene in space.genes() if gene.startswith("chain")})
-        assert ("_seen" in source) == causal
+        assert ("_seen" in source) == causal, "of a block of rows"
+        assert ("_here" in space.render(space.default())) == causal, "and of a tile"
 
 
 def test_one_source_is_right_at_sizes_it_was_not_printed_for(tmp_path: Path) -> None:
