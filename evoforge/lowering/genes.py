@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from evoforge.core import Strategy
-from evoforge.lowering.contraction import find_contraction
+from evoforge.lowering.contraction import Contraction, find_contraction
 from evoforge.lowering.domain import Domain, Node
 from evoforge.lowering.ir import Cast, Const, Expr, Load, Op, nodes
 from evoforge.lowering.lanes import INTS
+from evoforge.lowering.nests import Nest
 from evoforge.lowering.planner import links, make_plan
 from evoforge.lowering.regions import is_tensor_sized, regions
 from evoforge.lowering.schedule import CHOICES, Schedule, gene_name
@@ -51,11 +52,15 @@ class Genes:
         domain: of the graph without rewrites.
         rewrites: names of the rewrites that its graph allows.
         matrix: whether the target has a matrix unit.
+        l1_bytes, l2_bytes: private caches of a core.
     """
 
-    def __init__(self, domain: Domain, rewrites: Sequence[str], threads: int, matrix: bool = False) -> None:
-        self._domain, self._matrix = domain, matrix
+    def __init__(
+        self, domain: Domain, rewrites: Sequence[str], threads: int, l1_bytes: int, l2_bytes: int, matrix: bool = False
+    ) -> None:
+        self._domain, self._matrix, self._l1_bytes, self._l2_bytes = domain, matrix, l1_bytes, l2_bytes
         self._large = False  # whether a matrix product is worth sharing among threads
+        self._packed: dict[str, str] = {}  # gene of a contraction → what its operands' sizes ask for
         self.values = self._find(rewrites, threads)
         """Gene → values, the plain one first; the same for every genome of a task."""
 
@@ -80,7 +85,8 @@ class Genes:
             contraction = find_contraction(domain, nest)
             if contraction is not None:
                 choices = CHOICES["contract"][: None if self._matrix else -1]
-                found[f"contract:{nest.passes[0].reduces[0].name}"] = choices
+                gene = f"contract:{nest.passes[0].reduces[0].name}"
+                found[gene], self._packed[gene] = choices, self._packing(contraction, nest)
                 one = {*contraction.block, contraction.lane, *contraction.products[0].node.reduction}
                 self._large |= min(domain.numel(sorted(one)).values) >= _LARGE
         found |= self._streams()
@@ -98,6 +104,19 @@ class Genes:
                 found[f"split:{number}.{boundary}"] = CHOICES["split"]
         found |= {f"chain:{number}": CHOICES["chain"] for number in links(domain, plan)}
         return found
+
+    def _packing(self, contraction: Contraction, nest: Nest) -> str:
+        """Both operands side by side, but many small products' narrow ones stay as they are, and wide ones that are
+        small are packed whole, once for many rows."""
+        (product, *_), size = contraction.products, self._domain.numel
+        if len(contraction.products) > 1 or len(product.node.reduction) > 1:
+            return "both"
+        batches = set(nest.rows) - contraction.block - {contraction.lane}
+        if batches and 4 * size([*contraction.block, *product.node.reduction]).first <= self._l1_bytes // 2:
+            return "pack"
+        if not batches and 4 * size([contraction.lane, *product.node.reduction]).first <= self._l2_bytes // 4:
+            return "whole"
+        return "both"
 
     def _has_steps(self) -> bool:
         """Whether numbers become whole ones: a quotient on a tie has to be the quotient."""
@@ -131,8 +150,7 @@ class Genes:
         A map that a sum of a chained region reads is kept: there it would be computed once per use. Threads take
         the parts of a large product as they come.
         """
-        plain = {"contract": "both", "chain": "chained"}
-        genome = {key: value for gene, value in plain.items() for key in self.keys(gene)}
+        genome = {**self._packed, **dict.fromkeys(self.keys("chain"), "chained")}
         if self._large:
             genome["omp"] = "dynamic"  # the processor that others slow gets less to do
         kept = dict.fromkeys(self.summed_elsewhere, "root")

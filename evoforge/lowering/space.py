@@ -73,7 +73,7 @@ class ScheduleSpace:
         self._forms: dict[tuple[str, ...], tuple[Domain, ...]] = {}
         self._kernels: dict[str, tuple[str, Kernel]] = {}
         self._cells: dict[tuple[str, tuple[tuple[str, int], ...]], Cell] = {}
-        self._genes = Genes(self._domains(())[0], self._rewrites(), threads, bool(matrix_parts))
+        self._genes = Genes(self._domains(())[0], self._rewrites(), threads, l1_bytes, l2_bytes, bool(matrix_parts))
         self._aiming = Aiming(self._genes, self.implied_cell, self._parameters)
         self._printed({})
 

@@ -355,3 +355,22 @@ def test_quotients_that_are_rounded_are_quotients() -> None:
 
     assert "math" in space_of(Quantised(False), [(64, 256)]).genes()
     assert "math" not in space_of(Quantised(True), [(64, 256)]).genes()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "packed"),
+    [
+        ([(4096, 16, 16), (4096, 16, 16)], "pack"),  # many small products, whose rows are in the cache as they are
+        ([(16384, 32), (32, 32)], "whole"),  # one small operand for many rows
+        ([(512, 512), (512, 512)], "both"),
+        ([(8, 128, 512), (8, 512, 256)], "both"),
+    ],
+)
+def test_what_a_product_packs_at_first_follows_its_sizes(shapes: list[tuple[int, ...]], packed: str) -> None:
+    class Product(nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a @ b
+
+    space = space_of(Product(), shapes, l1_bytes=32 << 10, l2_bytes=512 << 10)
+    (gene,) = (gene for gene in space.genes() if gene.startswith("contract"))
+    assert space.default()[gene] == packed
