@@ -13,7 +13,10 @@ import struct
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+
+from evoforge.paths import include_dir
 
 __all__ = ["ElfObject", "ElfSection", "ElfSymbol", "screen_object", "screen_source", "unmarked"]
 
@@ -41,6 +44,8 @@ _UNLOADED = re.compile(
 )
 # What the compiler's start-up files call where it is defined.
 _START_UP = re.compile(r"__gmon_start__|_ITM_\w+|__cxa_finalize")
+# What an instrumented build calls: defined by a kernel, it would be blind to it.
+_HOOK = re.compile(r"__\w*san_\w+|evo_trace_(read|write|stream|prefetch|gather)")
 _IFUNC = 10
 _UNDEFINED = 0
 
@@ -110,7 +115,7 @@ def screen_source(source: str) -> str | None:
     source = _as_compilers_read(source)
     # A string can hide a comment's end or beginning, so the text is read in both ways.
     for text in (_COMMENT.sub(" ", _joined(source)), _without_comments(source)):
-        refused = _reads_files(text)
+        refused = _reads_files(text) or _asks_whether_traced(text)
         if refused:
             return refused
     return None
@@ -155,8 +160,33 @@ def _reads_files(text: str) -> str | None:
     return None
 
 
-def screen_object(path: Path) -> str | None:
+@lru_cache(maxsize=1)
+def _traced_names() -> str:
+    """The macros that only an instrumented build has (evoforge_trace.h, `facts.trace`), as a pattern."""
+    header = (include_dir() / "evoforge_trace.h").read_text(encoding="utf-8")
+    names = "|".join(re.findall(r"^#define (\w+)", header, re.M))
+    return rf"(?<!\w)(?P<name>{names}|(?:__)?no_(?:sanitize(?:_address)?|address_safety_analysis)(?:__)?)(?!\w)"
+
+
+def _asks_whether_traced(text: str) -> str | None:
+    """Conditions on such macros, and what takes them away. What compilers have is no secret (``__has_builtin``)."""
+    name = _traced_names()
+    for directive, rest in _DIRECTIVE.findall(text):
+        asked: re.Match[str] | None = None
+        if directive in ("if", "elif"):
+            asked = re.search(name, re.sub(r"__has_\w+\s*\([^()]*\)", "", rest))
+        elif directive in ("ifdef", "ifndef", "elifdef", "elifndef", "undef", "define"):
+            asked = re.match(name, rest) or re.search(rf"\bdefined[\s(]*{name}", rest)
+        if asked:
+            return f"#{directive} with {asked['name']}: a text may not ask for, take away or make what traces it"
+    return None
+
+
+def screen_object(path: Path, *, hooked: bool = False) -> str | None:
     """Why an object must not be linked and loaded, or None.
+
+    Args:
+        hooked: it is instrumented and may call what watches it.
 
     Raises:
         ValueError: the file is not an x86-64 ELF object.
@@ -176,8 +206,11 @@ def screen_object(path: Path) -> str | None:
     for symbol in elf.symbols:
         if symbol.kind == _IFUNC:
             return f"an indirect function ({symbol.name}) is resolved at load time"
-        if symbol.section == _UNDEFINED and symbol.name and _forbidden(symbol.name):
+        hook = _HOOK.fullmatch(symbol.name)
+        if symbol.section == _UNDEFINED and symbol.name and not (hooked and hook) and _forbidden(symbol.name):
             return f"calls {symbol.name}, which a kernel may not"
+        if symbol.section != _UNDEFINED and hook:
+            return f"defines {symbol.name}, which instrumented builds call"
         if symbol.section != _UNDEFINED and _START_UP.fullmatch(symbol.name):
             return f"defines {symbol.name}, which runs when the library is loaded or unloaded"
     if _has_system_call(path, elf):
