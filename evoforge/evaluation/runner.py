@@ -28,7 +28,7 @@ from evoforge.errors import WorkerError
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.native import native_program
 from evoforge.evaluation.shared import SharedTensors
-from evoforge.evaluation.spawn import kill_group, processor_seconds, signal_group, spawn
+from evoforge.evaluation.spawn import kill_group, processor_seconds, signal_group, spawn, waiting_seconds
 from evoforge.evaluation.targets import pinned_cpus
 
 __all__ = ["LEVELS", "POISON", "KernelFault", "Runner", "RunnerInfo", "runner_program"]
@@ -165,6 +165,11 @@ class Runner:
     def busy_s(self) -> float:
         """Processor time that the system has booked on all of its threads so far."""
         return processor_seconds(self.pid)
+
+    @property
+    def waited_s(self) -> float:
+        """What all of its threads together have waited for a processor so far; 0 if nobody knows."""
+        return waiting_seconds(self.pid)
 
     def run(
         self, n: int, start: int, *, base: int = 0, span: int | None = None, buffer: int = 0, buffers: int = 2,

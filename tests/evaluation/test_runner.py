@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
@@ -612,6 +613,21 @@ def members(leader: int) -> list[int]:
             if int(path.read_text().rpartition(")")[2].split()[2]) == leader:
                 found.append(int(path.parent.name))
     return sorted(found)
+
+
+def test_what_threads_wait_for_processors_is_known(start: Callable[..., Runner]) -> None:
+    with start("slow") as runner, ExitStack() as hogs:
+        own = os.sched_getaffinity(runner.pid)
+        os.sched_setaffinity(runner.pid, {min(own)})
+        for _ in range(3):
+            hog = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            hogs.callback(hog.wait)
+            hogs.callback(hog.kill)
+            os.sched_setaffinity(hog.pid, {min(own)})
+        before = runner.waited_s
+        seconds = runner.run(3, 0)
+        waited = runner.waited_s - before
+        assert waited > seconds / 4
 
 
 def test_a_call_that_others_kept_from_the_processors_is_waited_for(start: Callable[..., Runner]) -> None:
