@@ -39,6 +39,7 @@ _MEMORY_BYTES = 4 << 30
 _FILE_BYTES = 64 << 20
 _MIN_FREE_BYTES = 1 << 20
 _LOG_BYTES = 4096
+_REASON_SIGNS = 300  # a symbol's name may be megabytes
 _COMPILE = (
     "-std=gnu++17", "-O3", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros",
     "-fassociative-math", "-fPIC", "-fvisibility=hidden", "-Werror=return-type", "-Wno-psabi",
@@ -223,14 +224,14 @@ class Builder:
         except (OSError, ValueError) as error:
             return Built(Status.BUILD_ERROR, f"the compiler's object cannot be read: {error}")
         if refused:
-            return Built(Status.SCREENED, refused, text_hash=text_hash)
+            return Built(Status.SCREENED, refused[:_REASON_SIGNS], text_hash=text_hash)
         failed = self._run([*_LINK, "-o", "kernel.so", "kernel.o", "-lm"], work, deadline)
         return failed or Built(
             Status.CORRECT,
             object_path=work / "kernel.o",
             library_path=work / "kernel.so",
             text_hash=text_hash,
-            stateful=stateful,
+            stateful=stateful[:_REASON_SIGNS],
         )
 
     def _run(self, arguments: list[str], work: Path, deadline: float) -> Built | None:

@@ -303,7 +303,8 @@ class Runner:
         if code == -signal.SIGSYS:
             return self._fault(Status.VIOLATION, "killed for a system call, which a kernel may not make")
         if code < 0:
-            return self._fault(Status.CRASH, f"killed by {signal.Signals(-code).name}")
+            known = -code in signal.Signals.__members__.values()  # not all of the real-time ones have names
+            return self._fault(Status.CRASH, f"killed by {signal.Signals(-code).name if known else f'signal {-code}'}")
         if loading:
             return self._fault(Status.LOAD_ERROR, f"the process ended with status {code} while loading the kernel")
         return self._fault(Status.VIOLATION, f"the kernel ended its process with status {code}")

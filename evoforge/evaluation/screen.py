@@ -11,6 +11,7 @@ import re
 import shutil
 import struct
 import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,11 +22,13 @@ from evoforge.paths import include_dir
 __all__ = ["ElfObject", "ElfSection", "ElfSymbol", "screen_object", "screen_source", "unmarked"]
 
 _MAX_SOURCE_BYTES = 1 << 20
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
-# Comments, and what only looks as if one began in it: numbers with separators, names, literals.
+# What is opened and not closed goes on, as compilers read it: looked for anew from every place, it would take hours.
+_COMMENT = re.compile(r"(?P<comment>//[^\n]*|/\*.*?\*/)|/\*.*", re.S)
+# Comments, and what only looks as if one began in it: headers, numbers with separators, names, literals.
 _TOKEN = re.compile(
-    r"""(?P<comment>//[^\n]*|/\*.*?\*/)|(?:u8|[uUL])?R"(?P<end>[^()\\\s]{0,16})\(.*?\)(?P=end)"|\.?\d(?:'?\w|\.)*
-    |[A-Za-z_]\w*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""",
+    r"""(?P<comment>//[^\n]*|/\*.*?\*/)|/\*.*|(?:u8|[uUL])?R"(?P<end>[^()\\\s]{0,16})\(.*?(?:\)(?P=end)"|\Z)
+    |(?:include|__has_include(?:_next)?)[ \t]*\(?[ \t]*<[^>\n]*>?|\.?\d(?:'?\w|\.)*
+    |[A-Za-z_]\w*|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?""",
     re.S | re.X,
 )
 _LINE = re.compile(r"""(?:line[ \t]*)?\d+(?:[ \t]+"[\w.+-]+"[\d \t]*)?[ \t]*""")
@@ -33,6 +36,7 @@ _DIRECTIVE = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(\w+)[ \t]*(.*)$", re.M)
 _HEADER = re.compile(r"""^(?:<([\w./+-]+)>|"([\w./+-]+)")\s*$""")
 _SYSTEM_CALLS = (b"\x0f\x05", b"\x0f\x34", b"\xcd\x80")
 _SYSTEM_CALL_TEXT = re.compile(r"\t(syscall|sysenter|int\s+\$0x80)")
+_LISTING_S = 30.0  # an object that takes longer to print is made to
 _LOAD_TIME = re.compile(r"^\.(preinit_array|init_array|fini_array|ctors|dtors|init|fini)(\.|$)")
 # What compilers write, and where. A linker obeys other sections (.dynamic, .gnu.lto_…), or joins them to others.
 _CODE = re.compile(r"\.text(\..*)?")
@@ -114,7 +118,7 @@ def screen_source(source: str) -> str | None:
         return "the source contains a zero byte"
     source = _as_compilers_read(source)
     # A string can hide a comment's end or beginning, so the text is read in both ways.
-    for text in (_COMMENT.sub(" ", _joined(source)), _without_comments(source)):
+    for text in (_COMMENT.sub(_blank, _joined(source)), _without_comments(source)):
         refused = _reads_files(text) or _asks_whether_traced(text)
         if refused:
             return refused
@@ -136,7 +140,11 @@ def _joined(source: str) -> str:
 
 
 def _without_comments(source: str) -> str:
-    return _TOKEN.sub(lambda at: " " if at["comment"] else at[0], _joined(source))
+    return _TOKEN.sub(_blank, _joined(source))
+
+
+def _blank(found: re.Match[str]) -> str:
+    return " " if found["comment"] else found[0]
 
 
 def _reads_files(text: str) -> str | None:
@@ -174,7 +182,7 @@ def _asks_whether_traced(text: str) -> str | None:
     for directive, rest in _DIRECTIVE.findall(text):
         asked: re.Match[str] | None = None
         if directive in ("if", "elif"):
-            asked = re.search(name, re.sub(r"__has_\w+\s*\([^()]*\)", "", rest))
+            asked = re.search(name, re.sub(r"(?<!\w)__has_\w+\s*\([^()]*\)", "", rest))
         elif directive in ("ifdef", "ifndef", "elifdef", "elifndef", "undef", "define"):
             asked = re.match(name, rest) or re.search(rf"\bdefined[\s(]*{name}", rest)
         if asked:
@@ -242,10 +250,20 @@ def _has_system_call(path: Path, elf: ElfObject) -> bool:
     objdump = shutil.which("objdump") or shutil.which("llvm-objdump")
     if objdump is None:
         return True  # two bytes that may belong to a longer instruction; nobody here can tell
-    listing = subprocess.run(
-        [objdump, "-d", "--no-show-raw-insn", str(path)], capture_output=True, text=True, errors="replace", timeout=60
-    )
-    return listing.returncode != 0 or _SYSTEM_CALL_TEXT.search(listing.stdout) is not None
+    command = [objdump, "-d", "--no-show-raw-insn", str(path)]
+    # Line by line: all of it may be gigabytes.
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
+    ) as listing:
+        late = threading.Timer(_LISTING_S, listing.kill)
+        late.start()
+        try:
+            found = any(_SYSTEM_CALL_TEXT.search(line) for line in listing.stdout or ())
+            if found:
+                listing.kill()
+        finally:
+            late.cancel()
+    return found or listing.returncode != 0
 
 
 @dataclass(frozen=True)

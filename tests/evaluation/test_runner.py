@@ -615,6 +615,13 @@ def members(leader: int) -> list[int]:
     return sorted(found)
 
 
+def test_a_signal_without_a_name_is_a_crash(start: Callable[..., Runner], tmp_path: Path) -> None:
+    text = '#include "evoforge.h"\n#include <signal.h>\nextern "C" int evo_run(const evo_call*) { return raise(40); }'
+    with start(unscreened(tmp_path, text), "none") as runner, pytest.raises(KernelFault, match="signal 40") as fault:
+        runner.run(1, 0)
+    assert fault.value.status is Status.CRASH
+
+
 def test_what_threads_wait_for_processors_is_known(start: Callable[..., Runner]) -> None:
     with start("slow") as runner, ExitStack() as hogs:
         own = os.sched_getaffinity(runner.pid)

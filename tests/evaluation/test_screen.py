@@ -58,6 +58,7 @@ def test_honest_text_passes(text: str) -> None:
         '#inc\\\f\nlude "/etc/passwd"',
         '#/* */include "/etc/passwd"',
         '#define FILE "/etc/passwd"\n#include FILE',
+        '#if __has_include(<x/*y>)\n#endif\n#include "/etc/passwd"\n// */',
         '#include_next "stdio.h"',
         '#import "/etc/passwd"',
         '#pragma GCC dependency "/etc/passwd"',
@@ -162,6 +163,12 @@ def test_dangerous_objects_are_refused_by_name(tmp_path: Path, text: str, named:
     assert named in reason
 
 
+@pytest.mark.parametrize("unit", ["/* ", 'R"(', 'R"x(', '\\"', "\\'", "include <", "__has_", "#if defined((("])
+def test_what_is_never_closed_is_read_once(unit: str) -> None:
+    """Read again from every place, such a text took hours."""
+    assert screen_source("#if " + unit * 50_000) is None
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -188,6 +195,17 @@ def test_what_watches_is_called_by_instrumented_objects_only_and_made_by_none(tm
     makes = compiled(tmp_path, 'extern "C" void evo_trace_read(const void*, long) {}')
     for hooked in (False, True):
         assert "defines evo_trace_read" in (screen_object(makes, hooked=hooked) or "")
+
+
+def test_an_object_that_is_long_to_list_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = tmp_path / "objdump"
+    slow.write_text("#!/bin/sh\nexec sleep 600\n")
+    slow.chmod(0o755)
+    odd = compiled(tmp_path, "unsigned run() { return 0x050f; }")
+    assert screen_object(odd) is None
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr("evoforge.evaluation.screen._LISTING_S", 0.2)
+    assert "system call" in (screen_object(odd) or "")
 
 
 def test_what_is_not_an_object_is_refused(tmp_path: Path) -> None:
