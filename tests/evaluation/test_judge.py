@@ -343,6 +343,14 @@ def test_a_kernel_whose_first_call_alone_is_slow_is_timed(judge: Judge, kernel: 
     assert "first right call" not in found.reason and found.latency_ms is not None and found.latency_ms < 10
 
 
+def test_building_ahead_is_silent_about_declarations_that_cannot_be_read(
+    judge: Judge, kernel: Callable[[str], str]
+) -> None:
+    odd = candidate_of("// evoforge: param T = 1 in {1, many}\n" + kernel("add"))
+    judge.build_ahead(odd, {})
+    assert judge.trial(odd, {}).status is Status.INFEASIBLE
+
+
 def test_a_kernel_that_waited_for_processors_is_not_slow_for_it(
     judge: Judge, kernel: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
