@@ -16,9 +16,9 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from evoforge.core import Signature, Status, Target
@@ -39,6 +39,7 @@ _MEMORY_BYTES = 4 << 30
 _FILE_BYTES = 64 << 20
 _MIN_FREE_BYTES = 1 << 20
 _LOG_BYTES = 4096
+_REASON_SIGNS = 300  # a symbol's name may be megabytes
 _COMPILE = (
     "-std=gnu++17", "-O3", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros",
     "-fassociative-math", "-fPIC", "-fvisibility=hidden", "-Werror=return-type", "-Wno-psabi",
@@ -51,8 +52,9 @@ _LINK = ("-shared", "-fopenmp", "-Wl,-z,relro,-z,now,-z,noexecstack")
 _TOOLCHAIN = tuple(
     map(Path, ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/ld.so.preload", "/dev/urandom"))
 )
-_PROTOCOL = "5"
+_PROTOCOL = "6"
 _PRUNE_EVERY = 500  # builds
+Screen = Callable[[Path], str | None]
 
 
 class Builder:
@@ -87,6 +89,7 @@ class Builder:
         signature: Signature | None,
         *,
         extra_flags: Sequence[str] = (),
+        hooked: bool = False,
         baked: bool = True,
         timeout_s: float = BUILD_TIMEOUT_S,
     ) -> Built:
@@ -94,7 +97,8 @@ class Builder:
 
         Args:
             signature: every tensor's sizes and strides become macros; None: none does.
-            extra_flags: instrumentation of a trusted caller; the object is then not screened again.
+            extra_flags: instrumentation of a trusted caller; the object is then not screened again, unless it is …
+            hooked: … one that only calls out of the object, and adds nothing to it that runs when it is loaded.
             baked: sizes as literals; otherwise as fields of the call.
 
         Returns:
@@ -127,7 +131,8 @@ class Builder:
             if self._made % _PRUNE_EVERY == 0:
                 prune(self._objects)
             with self._busy.working():
-                known = self._make(home, source, flags, defines, screen=not extra_flags, timeout_s=timeout_s)
+                screen = partial(screen_object, hooked=hooked) if hooked or not extra_flags else None
+                known = self._make(home, source, flags, defines, screen, timeout_s)
         return replace(known, seconds=time.perf_counter() - began)
 
     def preprocess(self, source: str, defines: Sequence[str], *, timeout_s: float = 10.0) -> str | None:
@@ -178,7 +183,7 @@ class Builder:
         return cpu_digest() if self.target.isa == "native" else ""
 
     def _make(
-        self, home: Path, source: str, flags: list[str], defines: list[str], *, screen: bool, timeout_s: float
+        self, home: Path, source: str, flags: list[str], defines: list[str], screen: Screen | None, timeout_s: float
     ) -> Built:
         work: Path | None = None
         try:
@@ -198,7 +203,7 @@ class Builder:
                 shutil.rmtree(work, ignore_errors=True)
 
     def _compile(
-        self, work: Path, source: str, flags: list[str], defines: list[str], screen: bool, timeout_s: float
+        self, work: Path, source: str, flags: list[str], defines: list[str], screen: Screen | None, timeout_s: float
     ) -> Built:
         (work / "kernel.cpp").write_text(source, encoding="utf-8", errors="replace")
         headers = self._precompiled(flags, timeout_s)
@@ -215,18 +220,18 @@ class Builder:
                 (work / "kernel.o").write_bytes(sealed)
             elf = ElfObject(sealed or compiled)
             text_hash, stateful = elf.text_hash(), elf.memory()
-            refused = screen_object(work / "kernel.o") if screen else None
+            refused = screen(work / "kernel.o") if screen else None
         except (OSError, ValueError) as error:
             return Built(Status.BUILD_ERROR, f"the compiler's object cannot be read: {error}")
         if refused:
-            return Built(Status.SCREENED, refused, text_hash=text_hash)
+            return Built(Status.SCREENED, refused[:_REASON_SIGNS], text_hash=text_hash)
         failed = self._run([*_LINK, "-o", "kernel.so", "kernel.o", "-lm"], work, deadline)
         return failed or Built(
             Status.CORRECT,
             object_path=work / "kernel.o",
             library_path=work / "kernel.so",
             text_hash=text_hash,
-            stateful=stateful,
+            stateful=stateful[:_REASON_SIGNS],
         )
 
     def _run(self, arguments: list[str], work: Path, deadline: float) -> Built | None:

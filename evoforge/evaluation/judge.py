@@ -240,10 +240,10 @@ class Judge:
 
     def build_ahead(self, candidate: Candidate, params: Params) -> None:
         """Builds and describes into the caches, so that the trial finds both; thread-safe, silent on failure."""
-        values = {**candidate.space.defaults(), **params}
-        built = build_all(self._stand, candidate, values)
-        if all(one.status is Status.CORRECT for one in built.values()):
-            with contextlib.suppress(EvoforgeError):  # the trial meets it again and books it
+        with contextlib.suppress(EvoforgeError):  # the trial meets it again and books it
+            values = {**candidate.space.defaults(), **params}
+            built = build_all(self._stand, candidate, values)
+            if all(one.status is Status.CORRECT for one in built.values()):
                 describe(self._stand, candidate, values, built)
 
     def verify(self, candidate: Candidate, params: Params, *, unseen: bool = False) -> Evaluation:

@@ -28,7 +28,7 @@ from evoforge.errors import WorkerError
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.native import native_program
 from evoforge.evaluation.shared import SharedTensors
-from evoforge.evaluation.spawn import kill_group, processor_seconds, signal_group, spawn
+from evoforge.evaluation.spawn import kill_group, processor_seconds, signal_group, spawn, waiting_seconds
 from evoforge.evaluation.targets import pinned_cpus
 
 __all__ = ["LEVELS", "POISON", "KernelFault", "Runner", "RunnerInfo", "runner_program"]
@@ -166,6 +166,11 @@ class Runner:
         """Processor time that the system has booked on all of its threads so far."""
         return processor_seconds(self.pid)
 
+    @property
+    def waited_s(self) -> float:
+        """What all of its threads together have waited for a processor so far; 0 if nobody knows."""
+        return waiting_seconds(self.pid)
+
     def run(
         self, n: int, start: int, *, base: int = 0, span: int | None = None, buffer: int = 0, buffers: int = 2,
         fill: int | None = None, timeout_s: float = 10.0,
@@ -298,7 +303,8 @@ class Runner:
         if code == -signal.SIGSYS:
             return self._fault(Status.VIOLATION, "killed for a system call, which a kernel may not make")
         if code < 0:
-            return self._fault(Status.CRASH, f"killed by {signal.Signals(-code).name}")
+            known = -code in signal.Signals.__members__.values()  # not all of the real-time ones have names
+            return self._fault(Status.CRASH, f"killed by {signal.Signals(-code).name if known else f'signal {-code}'}")
         if loading:
             return self._fault(Status.LOAD_ERROR, f"the process ended with status {code} while loading the kernel")
         return self._fault(Status.VIOLATION, f"the kernel ended its process with status {code}")

@@ -11,18 +11,24 @@ import re
 import shutil
 import struct
 import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+
+from evoforge.paths import include_dir
 
 __all__ = ["ElfObject", "ElfSection", "ElfSymbol", "screen_object", "screen_source", "unmarked"]
 
 _MAX_SOURCE_BYTES = 1 << 20
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
-# Comments, and what only looks as if one began in it: numbers with separators, names, literals.
+# What is opened and not closed goes on, as compilers read it: looked for anew from every place, it would take hours.
+_COMMENT = re.compile(r"(?P<comment>//[^\n]*|/\*.*?\*/)|/\*.*", re.S)
+# Comments, and what only looks as if one began in it: headers, numbers with separators, names, literals.
 _TOKEN = re.compile(
-    r"""(?P<comment>//[^\n]*|/\*.*?\*/)|(?:u8|[uUL])?R"(?P<end>[^()\\\s]{0,16})\(.*?\)(?P=end)"|\.?\d(?:'?\w|\.)*
-    |[A-Za-z_]\w*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""",
+    r"""(?P<comment>//[^\n]*|/\*.*?\*/)|/\*.*|(?:u8|[uUL])?R"(?P<end>[^()\\\s]{0,16})\(.*?(?:\)(?P=end)"|\Z)
+    |(?:include|__has_include(?:_next)?)[ \t]*\(?[ \t]*<[^>\n]*>?|\.?\d(?:'?\w|\.)*
+    |[A-Za-z_]\w*|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?""",
     re.S | re.X,
 )
 _LINE = re.compile(r"""(?:line[ \t]*)?\d+(?:[ \t]+"[\w.+-]+"[\d \t]*)?[ \t]*""")
@@ -30,6 +36,7 @@ _DIRECTIVE = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(\w+)[ \t]*(.*)$", re.M)
 _HEADER = re.compile(r"""^(?:<([\w./+-]+)>|"([\w./+-]+)")\s*$""")
 _SYSTEM_CALLS = (b"\x0f\x05", b"\x0f\x34", b"\xcd\x80")
 _SYSTEM_CALL_TEXT = re.compile(r"\t(syscall|sysenter|int\s+\$0x80)")
+_LISTING_S = 30.0  # an object that takes longer to print is made to
 _LOAD_TIME = re.compile(r"^\.(preinit_array|init_array|fini_array|ctors|dtors|init|fini)(\.|$)")
 # What compilers write, and where. A linker obeys other sections (.dynamic, .gnu.lto_…), or joins them to others.
 _CODE = re.compile(r"\.text(\..*)?")
@@ -41,6 +48,8 @@ _UNLOADED = re.compile(
 )
 # What the compiler's start-up files call where it is defined.
 _START_UP = re.compile(r"__gmon_start__|_ITM_\w+|__cxa_finalize")
+# What an instrumented build calls: defined by a kernel, it would be blind to it.
+_HOOK = re.compile(r"__\w*san_\w+|evo_trace_(read|write|stream|prefetch|gather)")
 _IFUNC = 10
 _UNDEFINED = 0
 
@@ -109,8 +118,8 @@ def screen_source(source: str) -> str | None:
         return "the source contains a zero byte"
     source = _as_compilers_read(source)
     # A string can hide a comment's end or beginning, so the text is read in both ways.
-    for text in (_COMMENT.sub(" ", _joined(source)), _without_comments(source)):
-        refused = _reads_files(text)
+    for text in (_COMMENT.sub(_blank, _joined(source)), _without_comments(source)):
+        refused = _reads_files(text) or _asks_whether_traced(text)
         if refused:
             return refused
     return None
@@ -131,7 +140,11 @@ def _joined(source: str) -> str:
 
 
 def _without_comments(source: str) -> str:
-    return _TOKEN.sub(lambda at: " " if at["comment"] else at[0], _joined(source))
+    return _TOKEN.sub(_blank, _joined(source))
+
+
+def _blank(found: re.Match[str]) -> str:
+    return " " if found["comment"] else found[0]
 
 
 def _reads_files(text: str) -> str | None:
@@ -155,8 +168,33 @@ def _reads_files(text: str) -> str | None:
     return None
 
 
-def screen_object(path: Path) -> str | None:
+@lru_cache(maxsize=1)
+def _traced_names() -> str:
+    """The macros that only an instrumented build has (evoforge_trace.h, `facts.trace`), as a pattern."""
+    header = (include_dir() / "evoforge_trace.h").read_text(encoding="utf-8")
+    names = "|".join(re.findall(r"^#define (\w+)", header, re.M))
+    return rf"(?<!\w)(?P<name>{names}|(?:__)?no_(?:sanitize(?:_address)?|address_safety_analysis)(?:__)?)(?!\w)"
+
+
+def _asks_whether_traced(text: str) -> str | None:
+    """Conditions on such macros, and what takes them away. What compilers have is no secret (``__has_builtin``)."""
+    name = _traced_names()
+    for directive, rest in _DIRECTIVE.findall(text):
+        asked: re.Match[str] | None = None
+        if directive in ("if", "elif"):
+            asked = re.search(name, re.sub(r"(?<!\w)__has_\w+\s*\([^()]*\)", "", rest))
+        elif directive in ("ifdef", "ifndef", "elifdef", "elifndef", "undef", "define"):
+            asked = re.match(name, rest) or re.search(rf"\bdefined[\s(]*{name}", rest)
+        if asked:
+            return f"#{directive} with {asked['name']}: a text may not ask for, take away or make what traces it"
+    return None
+
+
+def screen_object(path: Path, *, hooked: bool = False) -> str | None:
     """Why an object must not be linked and loaded, or None.
+
+    Args:
+        hooked: it is instrumented and may call what watches it.
 
     Raises:
         ValueError: the file is not an x86-64 ELF object.
@@ -176,8 +214,11 @@ def screen_object(path: Path) -> str | None:
     for symbol in elf.symbols:
         if symbol.kind == _IFUNC:
             return f"an indirect function ({symbol.name}) is resolved at load time"
-        if symbol.section == _UNDEFINED and symbol.name and _forbidden(symbol.name):
+        hook = _HOOK.fullmatch(symbol.name)
+        if symbol.section == _UNDEFINED and symbol.name and not (hooked and hook) and _forbidden(symbol.name):
             return f"calls {symbol.name}, which a kernel may not"
+        if symbol.section != _UNDEFINED and hook:
+            return f"defines {symbol.name}, which instrumented builds call"
         if symbol.section != _UNDEFINED and _START_UP.fullmatch(symbol.name):
             return f"defines {symbol.name}, which runs when the library is loaded or unloaded"
     if _has_system_call(path, elf):
@@ -209,10 +250,20 @@ def _has_system_call(path: Path, elf: ElfObject) -> bool:
     objdump = shutil.which("objdump") or shutil.which("llvm-objdump")
     if objdump is None:
         return True  # two bytes that may belong to a longer instruction; nobody here can tell
-    listing = subprocess.run(
-        [objdump, "-d", "--no-show-raw-insn", str(path)], capture_output=True, text=True, errors="replace", timeout=60
-    )
-    return listing.returncode != 0 or _SYSTEM_CALL_TEXT.search(listing.stdout) is not None
+    command = [objdump, "-d", "--no-show-raw-insn", str(path)]
+    # Line by line: all of it may be gigabytes.
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
+    ) as listing:
+        late = threading.Timer(_LISTING_S, listing.kill)
+        late.start()
+        try:
+            found = any(_SYSTEM_CALL_TEXT.search(line) for line in listing.stdout or ())
+            if found:
+                listing.kill()
+        finally:
+            late.cancel()
+    return found or listing.returncode != 0
 
 
 @dataclass(frozen=True)

@@ -73,3 +73,12 @@ def processor_seconds(pid: int) -> float:
         return sum(time.clock_gettime(~one << 3 | 2) for one in family(pid))  # see clock_getcpuclockid(3)
     except OSError:
         return math.inf
+
+
+def waiting_seconds(pid: int) -> float:
+    """What those threads have waited for a processor that others had; 0 if the system does not say."""
+    try:
+        tasks = [task for one in family(pid) for task in Path(f"/proc/{one}/task").iterdir()]
+        return sum(int((task / "schedstat").read_text().split()[1]) for task in tasks) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0

@@ -26,7 +26,7 @@ _LAST_CACHE_BYTES = 64 << 20  # a larger ring comes from memory in long batches,
 _IDLE = 3  # batches without a call, of which the median is taken off
 _IDLE_S = 1e-3  # and no more than this: what a kernel makes of them is its own affair
 _LEAST_CALLS = 3  # of a brief batch that is cut
-_BUSY_S, _MORE_CALLS = 0.25, 4  # calls that others' work may make slow, and how many more are made
+_BUSY_S, _MORE_CALLS = 0.25, 4  # calls that a busy moment may make slow, and how many more are made
 _STRANGE = 1 / 8  # of batches, how many are preceded by one of data that no timed batch has
 _LATER, _LATER_S = (200, 20_000), 0.5  # calls before one that is verified, and how long they may take
 
@@ -51,8 +51,9 @@ def verify(
     earlier answers.
 
     Where both of the first two calls take longer than `enough_s` and are right, and so do a few more where they are
-    short, no other is made: some may have met a busy moment, or threads that were still starting. `runner` must have
-    been made with the sets of `known`, in this order.
+    short, no other is made: some may have met a busy moment, or threads that were still starting. What threads waited
+    for processors that others had does not count: nobody is slow for it. `runner` must have been made with the sets of
+    `known`, in this order.
 
     Raises:
         KernelFault: WRONG, OUT_OF_BOUNDS, or how the kernel failed.
@@ -108,7 +109,8 @@ def _one(
     runner: Runner, known: Known, index: int, outputs: tuple[SharedTensors, SharedTensors], variant: int,
     tolerance: Tolerance, limit_s: float, again: bool = False, stale: bool = False,
 ) -> tuple[Check, float]:  # fmt: skip
-    """One call on set `index` into output buffer `variant`, and its seconds; `again` compares both buffers' bits.
+    """One call on set `index` into output buffer `variant`, and its seconds less what its threads waited for
+    processors; `again` compares both buffers' bits.
 
     A `stale` buffer looks as in a timed batch: an earlier answer with a poisoned sample, over scratch memory as the
     last call left it. Other inputs than the task's own are met in verification only, and a kernel must not see where
@@ -121,7 +123,9 @@ def _one(
         poison(written, variant)
     poison_slack(known.inputs, variant)
     fill = None if stale else POISON[variant]
+    before_s = runner.waited_s
     seconds = runner.run(1, index, buffer=variant, fill=fill, timeout_s=limit_s)
+    seconds -= max(0.0, runner.waited_s - before_s)
     damaged = damaged_slack(written, variant)
     if damaged:
         raise KernelFault(Status.OUT_OF_BOUNDS, damaged)

@@ -1,10 +1,11 @@
 // Runs one kernel once and reports where its memory accesses went (evaluation/facts/trace.py).
 //
-//   trace LIBRARY < description > report.json
+//   trace LIBRARY < description > report
 //
 // The library was built with -fsanitize=kernel-address, whose call-outs are defined here, and with
-// evoforge_trace.h in front. The description is lines of words: `cache BYTES`, `seconds N`, then one
-// `tensor NAME KIND DTYPE BYTES RANK SIZE… STRIDE…` per tensor (KIND in, cst or out; DTYPE the ABI's code).
+// evoforge_trace.h in front. The description is a nonce of 32 bytes, which the report repeats before its JSON, and lines
+// of words: `cache BYTES`, `seconds N`, then one `tensor NAME KIND DTYPE BYTES RANK SIZE… STRIDE…` per tensor (KIND in, cst
+// or out; DTYPE the ABI's code).
 //
 // The cache is 16-way with 64-byte lines, least recently used; the set is a hash of the line's
 // address, so that power-of-two strides do not decide. Tensors are regions; everything else that is
@@ -28,7 +29,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { FOUND = 4096 };
+enum { FOUND = 4096, NONCE = 32, REPORT_BYTES = 1 << 20 };
 enum { WAYS = 16, LINE = 64, MAX_REGIONS = 64, SCRATCH = MAX_REGIONS, IGNORED = MAX_REGIONS + 1 };
 enum { TOUCHED = 1, STREAMED = 2, WRITTEN = 4, READ_BACK = 8, RECYCLED = 16, COUNTED = 32 };
 
@@ -58,6 +59,7 @@ typedef struct {
     int dirty, owner;
 } way;
 
+static char nonce[NONCE];
 static region regions[MAX_REGIONS];
 static int n_regions, enabled;
 static uint64_t sets, stamp, prefetches, prefetched_lines, last_prefetch;
@@ -328,9 +330,11 @@ static void sandbox(int seconds) {
     };
     struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
     struct rlimit cpu = {seconds, seconds + 1}, none = {0, 0}, memory = {8ull << 30, 8ull << 30};
+    struct rlimit file = {REPORT_BYTES, REPORT_BYTES};
     setrlimit(RLIMIT_CPU, &cpu);
     setrlimit(RLIMIT_CORE, &none);
     setrlimit(RLIMIT_AS, &memory);
+    setrlimit(RLIMIT_FSIZE, &file);
     alarm(seconds * 4);
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -340,7 +344,7 @@ static void sandbox(int seconds) {
 static void report(FILE* out) {
     for (uint64_t i = 0; i < sets * WAYS; i++)
         if (ways[i].tag && ways[i].dirty && ways[i].owner == SCRATCH) scratch.written_back++;
-    fprintf(out, "{\"tensors\": {");
+    fprintf(out, "%.*s{\"tensors\": {", NONCE, nonce);
     const char* comma = "";
     for (int i = 0; i < n_regions; i++) {
         region* r = &regions[i];
@@ -364,6 +368,9 @@ int main(int argc, char** argv) {
     int counts[3] = {0, 0, 0}, seconds = 10;
     char word[32], name[24], kind[8];
     uint64_t cache = 1 << 20;
+    // Past the buffer of stdin, where it would stay.
+    for (ssize_t got = 0, more; got < NONCE; got += more)
+        if ((more = read(0, nonce + got, NONCE - got)) < 1) return 3;
     while (scanf("%31s", word) == 1) {
         if (word[0] == 'c' && scanf("%lu", &cache) == 1) continue;
         if (word[0] == 's' && scanf("%d", &seconds) == 1) continue;

@@ -226,3 +226,15 @@ def test_any_upper_case_word_may_be_a_parameter(builder: Builder) -> None:
 def _code(header: Path) -> str:
     text = re.sub(r'//.*|/\*.*?\*/|extern "C"', "", header.read_text(encoding="utf-8"))
     return re.sub(r"#\s*(pragma|if|elif|ifdef|ifndef).*", "", text)
+
+
+def test_a_symbol_of_any_length_and_bytes_makes_a_short_reason(builder: Builder) -> None:
+    call = HEAD + 'extern "C" void odd() asm("NAME"); extern "C" int evo_run(const evo_call*) { odd(); return 0; }'
+    for name in ("o" * 900_000, r"o\xff\xfe"):
+        built = builder.build(call.replace("NAME", name), {}, None)
+        assert built.status is Status.SCREENED
+        assert "calls o" in built.reason and len(built.reason) <= 300
+    noise = "#pragma message " + '"' + "x" * 500_000 + '"\n#error \udcff\udcfe \x1b[31m\n'
+    built = builder.build(HEAD + noise, {}, None)
+    assert built.status is Status.BUILD_ERROR
+    assert "#error" in built.reason and len(built.log) < 5000

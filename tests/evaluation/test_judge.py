@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import statistics
 import time
@@ -14,6 +15,7 @@ from evoforge.core import Candidate, Evaluation, Kind, Status, Target, Task, Wor
 from evoforge.errors import UsageError
 from evoforge.evaluation.forking import WORKER_NAME
 from evoforge.evaluation.judge import Judge
+from evoforge.evaluation.runner import Runner
 from evoforge.evaluation.tasks import load_task
 
 ADD = """
@@ -339,6 +341,23 @@ def test_an_unknown_sandbox_is_refused(one_thread: Target, scale: Task) -> None:
 def test_a_kernel_whose_first_call_alone_is_slow_is_timed(judge: Judge, kernel: Callable[[str], str]) -> None:
     found = judge.trial(candidate_of(kernel("slow_start")), {}, prune_below=0.0, wanted_facts=False)
     assert "first right call" not in found.reason and found.latency_ms is not None and found.latency_ms < 10
+
+
+def test_building_ahead_is_silent_about_declarations_that_cannot_be_read(
+    judge: Judge, kernel: Callable[[str], str]
+) -> None:
+    odd = candidate_of("// evoforge: param T = 1 in {1, many}\n" + kernel("add"))
+    judge.build_ahead(odd, {})
+    assert judge.trial(odd, {}).status is Status.INFEASIBLE
+
+
+def test_a_kernel_that_waited_for_processors_is_not_slow_for_it(
+    judge: Judge, kernel: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = itertools.count(0.0, 60.0)  # its threads wait for a minute in every call
+    monkeypatch.setattr(Runner, "waited_s", property(lambda runner: next(readings)))
+    found = judge.trial(candidate_of(kernel("slow")), {}, prune_below=0.0)
+    assert "first right call" not in found.reason, "it was timed beside the baseline"
 
 
 def test_a_hopelessly_slow_kernel_costs_two_calls(judge: Judge, kernel: Callable[[str], str]) -> None:

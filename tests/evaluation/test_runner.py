@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
@@ -612,6 +613,28 @@ def members(leader: int) -> list[int]:
             if int(path.read_text().rpartition(")")[2].split()[2]) == leader:
                 found.append(int(path.parent.name))
     return sorted(found)
+
+
+def test_a_signal_without_a_name_is_a_crash(start: Callable[..., Runner], tmp_path: Path) -> None:
+    text = '#include "evoforge.h"\n#include <signal.h>\nextern "C" int evo_run(const evo_call*) { return raise(40); }'
+    with start(unscreened(tmp_path, text), "none") as runner, pytest.raises(KernelFault, match="signal 40") as fault:
+        runner.run(1, 0)
+    assert fault.value.status is Status.CRASH
+
+
+def test_what_threads_wait_for_processors_is_known(start: Callable[..., Runner]) -> None:
+    with start("slow") as runner, ExitStack() as hogs:
+        own = os.sched_getaffinity(runner.pid)
+        os.sched_setaffinity(runner.pid, {min(own)})
+        for _ in range(3):
+            hog = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            hogs.callback(hog.wait)
+            hogs.callback(hog.kill)
+            os.sched_setaffinity(hog.pid, {min(own)})
+        before = runner.waited_s
+        seconds = runner.run(3, 0)
+        waited = runner.waited_s - before
+        assert waited > seconds / 4
 
 
 def test_a_call_that_others_kept_from_the_processors_is_waited_for(start: Callable[..., Runner]) -> None:

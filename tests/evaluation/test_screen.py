@@ -35,6 +35,8 @@ def compiled(folder: Path, text: str, *flags: str) -> Path:
         '// #include "/etc/passwd"\n/* #include "../secret.h" */ int x;',
         "#line 7\n#line 7 \"kernel.cpp\"\n# 1 \"kernel.cpp\" 2\nint x = 1'000'000; char c = '\"'; // it's fine",
         '#pragma omp parallel\n#pragma GCC unroll 4\n#define INCLUDE 1\nconst char* s = "/etc/passwd";',
+        "#if defined(__AVX512F__) && __has_builtin(__builtin_prefetch) && __has_attribute(no_sanitize)\n#endif",
+        "#define PREFETCH(p) __builtin_prefetch(p)\n#define UNSEEN __attribute__((no_sanitize_address))",
     ],
 )
 def test_honest_text_passes(text: str) -> None:
@@ -56,6 +58,7 @@ def test_honest_text_passes(text: str) -> None:
         '#inc\\\f\nlude "/etc/passwd"',
         '#/* */include "/etc/passwd"',
         '#define FILE "/etc/passwd"\n#include FILE',
+        '#if __has_include(<x/*y>)\n#endif\n#include "/etc/passwd"\n// */',
         '#include_next "stdio.h"',
         '#import "/etc/passwd"',
         '#pragma GCC dependency "/etc/passwd"',
@@ -158,6 +161,51 @@ def test_dangerous_objects_are_refused_by_name(tmp_path: Path, text: str, named:
     reason = screen_object(compiled(tmp_path, text))
     assert reason is not None
     assert named in reason
+
+
+@pytest.mark.parametrize("unit", ["/* ", 'R"(', 'R"x(', '\\"', "\\'", "include <", "__has_", "#if defined((("])
+def test_what_is_never_closed_is_read_once(unit: str) -> None:
+    """Read again from every place, such a text took hours."""
+    assert screen_source("#if " + unit * 50_000) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#ifdef __builtin_prefetch\n#endif",
+        "#ifndef _mm512_maskz_loadu_ps\n#endif",
+        "#if 0\n#elif !defined __no_sanitize__\n#endif",
+        "#if 1 && defined(/* */ EVO_TRACE_GATHER)\n#endif",
+        "#define WATCHED defined(_mm_prefetch)\n#if WATCHED\n#endif",
+        "#define IS(x) defined(x)\n#if IS(__builtin_prefetch)\n#endif",
+        "%:\\\nundef _mm_stream_ps",
+        "#define _mm256_stream_ps(p, v) _mm256_store_ps(p, v)",
+        "#define __builtin_prefetch(...)",
+    ],
+)
+def test_text_that_asks_whether_it_is_traced_is_refused(text: str) -> None:
+    assert "traces" in (screen_source(text) or "")
+
+
+def test_what_watches_is_called_by_instrumented_objects_only_and_made_by_none(tmp_path: Path) -> None:
+    text = 'extern "C" void __asan_load4_noabort(long); void run() { __asan_load4_noabort(0); }'
+    calls = compiled(tmp_path, text)
+    assert "__asan_load4_noabort" in (screen_object(calls) or "")
+    assert screen_object(calls, hooked=True) is None
+    makes = compiled(tmp_path, 'extern "C" void evo_trace_read(const void*, long) {}')
+    for hooked in (False, True):
+        assert "defines evo_trace_read" in (screen_object(makes, hooked=hooked) or "")
+
+
+def test_an_object_that_is_long_to_list_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = tmp_path / "objdump"
+    slow.write_text("#!/bin/sh\nexec sleep 600\n")
+    slow.chmod(0o755)
+    odd = compiled(tmp_path, "unsigned run() { return 0x050f; }")
+    assert screen_object(odd) is None
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr("evoforge.evaluation.screen._LISTING_S", 0.2)
+    assert "system call" in (screen_object(odd) or "")
 
 
 def test_what_is_not_an_object_is_refused(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def collect_facts(
     return {
         "object": _told(lambda: object_facts(path)) if path else None,
         "syntax": _told(lambda: syntax_facts(source, params, signature, builder)),
-        "trace": trace_facts(source, params, trace_signature or signature, builder),
+        "trace": _told(lambda: trace_facts(source, params, trace_signature or signature, builder)),
         "unfused": unfused,
         "vector_bytes": target.vector_bytes,
     }

@@ -36,6 +36,7 @@ _NO_ACCESS = ("lea", "nop", "endbr64")
 _ACCUMULATING = re.compile(r"^v?(fn?m(add|sub)|add|sub|max|min|mul)\d*p[sd]$|^vp?(add|max|min)[a-z]+$|^tdp")
 _MAX_INSTRUCTIONS = 40_000
 _TIMEOUT_S = 30.0
+_DEEPEST = 15  # loops; ten to the depth of a chain of calls would be a number that nothing can print
 
 
 @dataclass(frozen=True)
@@ -214,11 +215,12 @@ def _base_depths(flows: Mapping[str, _Flow], entry: str) -> dict[str, int]:
         name, base, above = stack.pop()
         for block, depth in zip(flows[name].blocks, flows[name].depth, strict=True):
             for callee in {ref for instruction in block for ref in instruction.refers}:
-                if callee in flows and callee not in above and base + depth >= depths.get(callee, 0):
-                    if depths.get(callee) == base + depth:
+                below = min(base + depth, _DEEPEST)
+                if callee in flows and callee not in above and below >= depths.get(callee, 0):
+                    if depths.get(callee) == below:
                         continue
-                    depths[callee] = base + depth
-                    stack.append((callee, base + depth, above | {callee}))
+                    depths[callee] = below
+                    stack.append((callee, below, above | {callee}))
     return depths
 
 
@@ -308,7 +310,7 @@ def object_facts(path: Path, entry: str = "evo_run") -> dict[str, Any] | None:
     """Facts of one object file; None if it does not define `entry` or is too large to follow.
 
     Returns:
-        ``bytes``: kind → Σ operand bytes · 10^depth over contiguous, scalar, gather and stream;
+        ``bytes``: kind → Σ operand bytes · 10^depth (at most 15) over contiguous, scalar, gather and stream;
         ``stream_in_loops``, ``prefetch_in_loops``: instructions inside any loop; ``depth``: deepest
         loop; ``vectors_per_trip`` and ``accumulators``: the most of any innermost loop.
     """
@@ -327,7 +329,7 @@ def object_facts(path: Path, entry: str = "evo_run") -> dict[str, Any] | None:
             for instruction in block:
                 kind = _kind(instruction, framed)
                 if kind and instruction.memory:
-                    weighted[kind] += instruction.memory.nbytes * 10 ** (base + depth)
+                    weighted[kind] += instruction.memory.nbytes * 10 ** min(base + depth, _DEEPEST)
                     in_loops[kind] += base + depth > 0
         for body in flow.loops:
             if any(other < body for other in flow.loops):

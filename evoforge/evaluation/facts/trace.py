@@ -2,7 +2,8 @@
 
 The kernel is built once more with the address sanitizer's call-outs (and no vectoriser, whose masked
 accesses would be invisible), on a shrunken workload, and run with one thread by ``trace_hooks.c``,
-which counts accesses per tensor and sends them through a simulated private cache.
+which counts accesses per tensor and sends them through a simulated private cache. What that
+program writes is untrusted: the kernel shares its process.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +27,25 @@ from evoforge.paths import cache_dir, include_dir, native_dir
 
 __all__ = ["trace_facts"]
 
-# The last ones: nothing in the text may ask not to be seen, or ask whether it is.
+# The last ones: nothing in the text may ask not to be seen. Whether it is, the screen lets no condition ask.
 _FLAGS = (
     *("-fno-tree-vectorize", "-fsanitize=kernel-address", "--param", "asan-instrumentation-with-call-threshold=0"),
     *("-U__SANITIZE_ADDRESS__", "-Dno_sanitize(...)=", "-Dno_sanitize_address=", "-Dno_address_safety_analysis="),
     *("-D__no_sanitize__(...)=", "-D__no_sanitize_address__=", "-D__no_address_safety_analysis__="),
 )
 _MAX_TENSOR_BYTES = 1 << 30
+_REPORT_BYTES = 1 << 20
+_SHARED = {"read_bytes", "write_bytes", "stream_bytes", "read_misses", "write_misses", "lines"}
+_TENSOR = {*_SHARED, "bytes", "gather_bytes"}
+_SCRATCH = {*_SHARED, "written_back_lines", "staged_bytes", "staged_lines"}
 _CODES = {name: code for code, name in enumerate(DTYPES)}
 
 
 def trace_facts(
     source: str, params: Params, signature: Signature, builder: Builder, *, seconds: int = 20
 ) -> dict[str, Any] | None:
-    """What ``trace_hooks.c`` reports for one call; None if it could not be built or run to its end.
+    """What ``trace_hooks.c`` reports for one call; None if it could not be built or run to its end, or
+    if something else than that program wrote the report.
 
     Results are kept on disk by everything they depend on. `seconds` is the processor time allowed.
 
@@ -56,7 +63,7 @@ def trace_facts(
         return None
     named = {spec.name: spec for spec in specs}
     flags = [*_FLAGS, "-include", str(include_dir() / "evoforge_trace.h")]
-    built = builder.build(source, params, signature, extra_flags=flags)
+    built = builder.build(source, params, signature, extra_flags=flags, hooked=True)
     if built.status is not Status.CORRECT or built.library_path is None:
         return None
     cache_bytes = builder.target.l2_bytes
@@ -68,7 +75,7 @@ def trace_facts(
     with contextlib.suppress(OSError, ValueError):
         found = json.loads(stored.read_text(encoding="utf-8"))
         return found if isinstance(found, dict) else None
-    facts = _run(built.library_path, description, seconds)
+    facts = _reported(_run(built.library_path, description, seconds), named)
     if facts is not None:
         for name, tensor in facts["tensors"].items():
             spec = named.get(name)
@@ -88,28 +95,45 @@ def _describe(signature: Signature, cache_bytes: int, seconds: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _run(library: Path, description: str, seconds: int) -> dict[str, Any] | None:
-    """Runs the traced kernel in a process of its own; None if it failed or outlived its time."""
+def _run(library: Path, description: str, seconds: int) -> bytes:
+    """What a process of its own reports of the traced kernel; empty if it failed, outlived its time or had no nonce."""
+    nonce = secrets.token_hex(16).encode()
     program = native_program("trace_hooks.c", "-rdynamic", "-fno-builtin", "-ldl")
     environment = {"OMP_NUM_THREADS": "1", "OMP_THREAD_LIMIT": "1", "LC_ALL": "C"}
-    with tempfile.TemporaryDirectory(prefix="evoforge-trace-") as folder:
+    with tempfile.TemporaryDirectory(prefix="evoforge-trace-") as folder, tempfile.TemporaryFile() as report:
         process = subprocess.Popen(
-            [str(program), str(library)], cwd=folder, env=environment, text=True, start_new_session=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            [str(program), str(library)], cwd=folder, env=environment, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=report, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         try:
-            text, _ = process.communicate(description, timeout=4 * seconds)
+            process.communicate(nonce + description.encode(), timeout=4 * seconds)
         except subprocess.TimeoutExpired:
-            return None
+            return b""
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        report.seek(0)
+        said = report.read(_REPORT_BYTES)
+    return said.removeprefix(nonce) if process.returncode == 0 and said.startswith(nonce) else b""
+
+
+def _reported(said: bytes, names: Collection[str]) -> dict[str, Any] | None:
+    """The facts in a report; None where it is not as `trace_hooks.c` writes it."""
     try:
-        facts = json.loads(text) if process.returncode == 0 else None
-    except ValueError:
+        facts = json.loads(said.decode(errors="replace"))
+    except (ValueError, RecursionError):
         return None
-    return facts if isinstance(facts, dict) else None
+    if not isinstance(facts, dict) or facts.keys() != {"tensors", "scratch", "prefetches", "prefetched_lines"}:
+        return None
+    tensors, scratch = facts["tensors"], facts["scratch"]
+    if not isinstance(tensors, dict) or tensors.keys() - {"packed"} != set(names):
+        return None
+    rows = [(row, _TENSOR) for row in tensors.values()] + [(scratch, _SCRATCH)]
+    if not all(isinstance(row, dict) and row.keys() == wanted for row, wanted in rows):
+        return None
+    numbers = [*(number for row, _ in rows for number in row.values()), facts["prefetches"], facts["prefetched_lines"]]
+    return facts if all(type(number) is int and 0 <= number < 1 << 64 for number in numbers) else None
 
 
 def _keep(path: Path, facts: Mapping[str, Any]) -> None:

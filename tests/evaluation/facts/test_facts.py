@@ -119,7 +119,7 @@ void sweep(const float* x, float* y, int64_t n) {
     for (int64_t j = 0; j < n; j += V) put(y + j, get(x + j));
 }
 static __attribute__((noinline)) void sweeps(const float* x, float* y, float* ws, int64_t n) {
-#if defined(EVO_TRACED) || defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__)
     sweep(x, y, n);
 #else
     sweep(x, ws, n), sweep(ws, y, n);

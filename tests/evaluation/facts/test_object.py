@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -128,3 +129,12 @@ def test_padding_behind_a_jump_is_no_way_into_a_loop() -> None:
     code = ((0, "xor", None), (1, "jmp", 4), (2, "nop", None), (3, "add", None), (4, "cmp", None), (5, "jne", 3))
     found = _flow(function(*code, (6, "jne", 1), (7, "ret", None)))
     assert max(found.depth) == 2
+
+
+def test_a_chain_of_calls_in_loops_has_facts_that_can_be_printed(object_of: Objects, kernel: Kernels) -> None:
+    steps = "".join(rf"f{n}: mov $2, %ecx\n1: call f{n + 1}\n dec %ecx\n jnz 1b\n ret\n" for n in range(4400))
+    chain = rf'asm(".text\n{steps} f4400: movups (%rdi), %xmm0\n ret\n");'
+    found = object_facts(object_of(kernel('asm volatile("call f0");', chain)))
+    assert found is not None
+    assert json.loads(json.dumps(found)) == found
+    assert found["bytes"]["contiguous"] == 16 * 10**15

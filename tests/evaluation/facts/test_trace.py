@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from evoforge.core import Signature, TensorSpec
+from evoforge.core import Signature, Status, TensorSpec
 from evoforge.evaluation.build import Builder
+from evoforge.evaluation.facts import collect_facts
 from evoforge.evaluation.facts.trace import trace_facts
 
 Kernels = Callable[..., str]
@@ -121,8 +123,75 @@ def test_a_kernel_cannot_write_its_own_report(builder: Builder, signature: Signa
     assert found["tensors"]["out0"]["lines"] == 0
 
 
-def test_a_traced_kernel_starts_nothing_and_writes_nothing(builder: Builder, tmp_path: Path) -> None:
-    one = Signature((), (), (TensorSpec("out0", (2,), (1,), "f32"),))
+ONE = Signature((), (), (TensorSpec("out0", (2,), (1,), "f32"),))
+# No condition of the preprocessor: what a name expands to tells the builds apart.
+TELLS = """#include "evoforge.h"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#define TEXT(...) #__VA_ARGS__
+#define EXPANDED(...) TEXT(__VA_ARGS__)
+constexpr bool traced = sizeof(EXPANDED(__builtin_prefetch(0))) != sizeof("__builtin_prefetch(0)");
+extern "C" int evo_run(const evo_call* call) {
+    EVO_OUT(float, 0)[0] = 1;
+    if constexpr (traced) { %s }
+    return 0;
+}
+"""
+
+
+@pytest.fixture
+def unscreened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what stands behind the screen."""
+    monkeypatch.setattr("evoforge.evaluation.build.screen_object", lambda path, **_: None)
+
+
+def attack(report: str) -> str:
+    return TELLS % f"const char said[] = {report}; (void)!write(100, said, sizeof said - 1); _exit(0);"
+
+
+SHARED = dict.fromkeys(("read_bytes", "write_bytes", "stream_bytes", "read_misses", "write_misses", "lines"), 0)
+FORGED = {
+    "tensors": {"out0": {**SHARED, "bytes": 8, "gather_bytes": 0}},
+    "scratch": {**SHARED, "written_back_lines": 0, "staged_bytes": 0, "staged_lines": 0},
+    "prefetches": 0,
+    "prefetched_lines": 0,
+}
+REPORTS = {
+    "no tensors": r'"{}"',
+    "no text": r'"\xff\xfe"',
+    "no row": r'"{\"tensors\": {\"out0\": 7}}"',
+    "forged": f'R"({json.dumps(FORGED)})"',
+}
+
+
+@pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
+def test_what_a_kernel_makes_of_the_report_is_no_fact(builder: Builder, report: str, unscreened: None) -> None:
+    source = attack(report)
+    built = builder.build(source, {}, ONE)
+    assert built.status is Status.CORRECT
+    assert collect_facts(source, {}, built, ONE, None, builder.target, builder)["trace"] is None
+
+
+def test_a_report_without_end_is_cut(builder: Builder, unscreened: None) -> None:
+    body = "static char said[1 << 20]; for (int i = 0; i < 1 << 14; ++i) (void)!write(100, said, sizeof said);"
+    assert trace_facts(TELLS % body, {}, ONE, builder) is None
+
+
+@pytest.mark.parametrize("said", ["", "[", "[" * 100_000, "1" * 5000, '{"tensors": []}', "NaN"])
+def test_what_is_no_report_is_no_trace(builder: Builder, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    monkeypatch.setattr("evoforge.evaluation.facts.trace._run", lambda *_: said.encode())
+    assert trace_facts(TELLS % f"/* {said[:9]} */", {}, ONE, builder) is None
+
+
+def test_a_traced_object_is_screened(builder: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = attack('"screened"')
+    assert builder.build(source, {}, ONE).status is Status.CORRECT, "it calls nothing there"
+    monkeypatch.setattr("evoforge.evaluation.facts.trace._run", lambda *_: pytest.fail("ran"))
+    assert trace_facts(source, {}, ONE, builder) is None
+
+
+def test_a_traced_kernel_starts_nothing_and_writes_nothing(builder: Builder, tmp_path: Path, unscreened: None) -> None:
     source = f"""#include "evoforge.h"
 #include <stdio.h>
 #include <unistd.h>
@@ -131,8 +200,8 @@ int evo_run(const evo_call* call) {{
     return file || CALL != -1 ? 2 : 0;
 }}
 """
-    assert trace_facts(source.replace("CALL", 'chdir("/")'), {}, one, builder) is not None
-    assert trace_facts(source.replace("CALL", "getpid()"), {}, one, builder) is None  # it can tell us
+    assert trace_facts(source.replace("CALL", 'chdir("/")'), {}, ONE, builder) is not None
+    assert trace_facts(source.replace("CALL", "getpid()"), {}, ONE, builder) is None  # it can tell us
     assert not (tmp_path / "written").exists()
 
 
