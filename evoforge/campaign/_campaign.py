@@ -167,7 +167,7 @@ class Campaign:
         if self.row.stop_reason == NO_MONEY:
             spent = Totals.of(row.call for row in self.store.calls(self.name))
             return (
-                f"its models have had ${spent.most_usd:.4f}, {spent.most_tokens:,} tokens and {spent.requests:,} calls, "
+                f"its models have had ${spent.most_usd:.4f}, {spent.most_tokens:,} tokens, {spent.requests:,} calls: "
                 "too little is left for another one; give --usd D or --tokens N (in all) to go on"
             )
         if budget.evals == 0:

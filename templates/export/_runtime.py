@@ -414,7 +414,7 @@ def _require_plain(tensor):
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise _Unusable(f"a tensor on {tensor.device}, {tensor.layout}; the kernel is for dense tensors on the CPU")
     if tensor.is_neg() or tensor.is_conj():
-        raise _Unusable("a view that torch negates or conjugates as it is read; pass tensor.resolve_neg().resolve_conj()")
+        raise _Unusable("a view that torch negates or conjugates as it reads; pass its resolve_neg().resolve_conj()")
     _address(tensor)
 
 
