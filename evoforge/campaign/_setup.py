@@ -190,7 +190,7 @@ def _astray(judge: Judge, task: Task) -> Iterator[str]:
             names = ", ".join(f"in{at}" for at in found)
             yield (
                 f"{workload.name}: get_inputs() makes {names} start beside a multiple of 64 bytes (a slice, .imag, "
-                "NumPy's memory), and exported kernels leave such inputs to PyTorch; clone() them there and in your calls"
+                "NumPy's memory), and exported kernels leave such inputs to PyTorch; clone() them there and in calls"
             )
 
 
