@@ -14,7 +14,7 @@ from evoforge.campaign._checks import check, check_unchanged
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import BREADTH, Journey
-from evoforge.campaign._loop import BY_ITS_BOUND, EXHAUSTED, Loop
+from evoforge.campaign._loop import BY_ITS_BOUND, EXHAUSTED, NO_MONEY, Loop
 from evoforge.campaign._measure import Live, Measurer, Recorded
 from evoforge.campaign._models import check_models, desk_of, leaves
 from evoforge.campaign._prepare import Ground, prepare
@@ -37,7 +37,7 @@ from evoforge.emitters import (
     model_emitters,
 )
 from evoforge.errors import MissingToolError, NotFoundError, UnsupportedError, UsageError
-from evoforge.llm import close_connections
+from evoforge.llm import Totals, close_connections
 from evoforge.prompts import PromptPool
 from evoforge.storage import CampaignRow, Store, open_store
 
@@ -122,7 +122,11 @@ class Campaign:
         check_models(config)
         with self.store.lock_campaign(self.name):
             self._refuse_spent(budget)
-            self.row = self.store.update_campaign(self.name, config=config.model_dump(mode="json", by_alias=True))
+            # One that ended by what its models may take has something to do again.
+            more = self.row.stop_reason == NO_MONEY and _for_models(budget) != _for_models(self.config.budget)
+            self.row = self.store.update_campaign(
+                self.name, config=config.model_dump(mode="json", by_alias=True), stop_reason="" if more else None
+            )
         self.config = config
 
     def _refuse_spent(self, budget: Budget) -> None:
@@ -160,6 +164,12 @@ class Campaign:
         budget = self.config.budget
         if self.row.stop_reason in ("at_bound", BY_ITS_BOUND):
             return "no kernel can be much faster on this machine"
+        if self.row.stop_reason == NO_MONEY:
+            spent = Totals.of(row.call for row in self.store.calls(self.name))
+            return (
+                f"its models have had ${spent.most_usd:.4f}, {spent.most_tokens:,} tokens, {spent.requests:,} calls: "
+                "too little is left for another one; give --usd D or --tokens N (in all) to go on"
+            )
         if budget.evals == 0:
             return "it is prepared for answers to `evoforge ask`; give --minutes M or --evals N to search"
         evaluations = charged(self.store.counts(self.name, Kind.TRIAL))
@@ -382,6 +392,10 @@ class Campaign:
         # No emitter's merit: the first kernels of a map gain more than any that are proposed later.
         printed = [Proposal(kernel, operator=kernel.operator, emitter="textbook") for kernel in textbook]
         return [*imported, *printed[:1], *won, *printed[1:]]
+
+
+def _for_models(budget: Budget) -> tuple[float | int | None, ...]:
+    return budget.usd, budget.tokens, budget.calls
 
 
 def _recorded_campaign(url: str, row: CampaignRow) -> CampaignRow:

@@ -251,6 +251,22 @@ class Desk:
         self._stopping.set()
         self._callers.close(cancel=not self._recorded, waiting=self._tell_flying)
         self._tell_news()
+        self._tell_rejected()
+
+    def _tell_rejected(self) -> None:
+        """Replies that nobody collects any more are not judged; a key that is refused has to be told all the same."""
+        out, self._out = self._out, []
+        told: dict[str, str] = {}
+        for one in out:
+            if one.future.cancelled() or not one.future.done():
+                continue
+            found = one.future.exception() or one.future.result()
+            if isinstance(found, Reply | ModelRejectedError):
+                reply = _reply(found, one.model)
+                if reply.outcome is Outcome.REJECTED:
+                    told.setdefault(one.model, f"{one.model} was rejected: {reply.reason}")
+        for text in told.values():
+            self._notice(text)
 
     def _tell_flying(self) -> None:
         if flying := self._ledger.in_flight:

@@ -40,12 +40,13 @@ from evoforge.emitters import (
 from evoforge.errors import UsageError
 from evoforge.prompts import Note, PromptPool, TaskBrief
 
-__all__ = ["BY_ITS_BOUND", "EXHAUSTED", "Loop"]
+__all__ = ["BY_ITS_BOUND", "EXHAUSTED", "NO_MONEY", "Loop"]
 
-_NO_MONEY, _NO_MODEL, _NO_NEWS = "model budget", "no model left", "nothing new from models"
+NO_MONEY = "model budget"
+_NO_MODEL, _NO_NEWS = "no model left", "nothing new from models"
 _NO_GENERATOR, _NO_SPACE = "no generator", "space exhausted"
 BY_ITS_BOUND = "near the bound"
-EXHAUSTED = (_NO_MONEY, _NO_MODEL, _NO_NEWS, _NO_GENERATOR, _NO_SPACE, BY_ITS_BOUND)
+EXHAUSTED = (NO_MONEY, _NO_MODEL, _NO_NEWS, _NO_GENERATOR, _NO_SPACE, BY_ITS_BOUND)
 """Why a search stops of its own: there is nothing left to propose, or to gain."""
 
 _HOPELESS = -2.0  # log2: what is expected below is not proposed
@@ -160,7 +161,7 @@ class Loop:
     def _nothing_left(self) -> str:
         if self.desk and self.desk.spent:
             self.journey.narrator.tell("notice", text=self.desk.spent)
-            return _NO_MONEY
+            return NO_MONEY
         if self.desk and not self.desk.alive:
             return _NO_MODEL
         return _NO_GENERATOR if self.space is None and not self.desk else _NO_SPACE

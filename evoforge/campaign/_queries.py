@@ -10,6 +10,7 @@ from evoforge.archives import DISQUALIFYING, Archive, fold_confirmations
 from evoforge.archives.descriptor import Descriptor
 from evoforge.campaign._claims import Claim, claim_of
 from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, Point, Status, point
+from evoforge.llm import Totals
 from evoforge.storage import CampaignRow, EvaluationRow, ProposalRow, Store, open_store
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "elites",
     "hot_and_cold",
     "lineage",
+    "models_of",
     "own_of",
     "report",
     "show",
@@ -121,6 +123,7 @@ def _summary(store: Store, row: CampaignRow) -> tuple[dict[str, Any], Archive]:
     archive = _folded(store, row, rows, confirmed)
     best = archive.best()
     claim = claim_of(row, best, own_of(rows)[point(best.candidate, best.params)]) if best else None
+    spent = Totals.of(made.call for made in store.calls(row.name))
     summary = {
         "campaign": row.name,
         "state": state,
@@ -135,10 +138,23 @@ def _summary(store: Store, row: CampaignRow) -> tuple[dict[str, Any], Archive]:
         "coverage": archive.coverage,
         "qd_score": archive.qd_score,
         "wall_s": row.wall_s,
+        "usd": spent.usd,
+        "models": models_of(spent),
         "speedup_best_baseline": claim.over_faster[1] if claim and claim.over_faster else None,
         "created": row.created,
     }
     return summary, archive
+
+
+def models_of(spent: Totals) -> dict[str, float]:
+    """What models took, dollars that were surely spent aside; empty without calls."""
+    if not spent.calls:
+        return {}
+    return {
+        "calls": spent.calls, "requests": spent.requests, "prompt_tokens": spent.usage.prompt_tokens,
+        "cached_tokens": spent.usage.cached_tokens, "completion_tokens": spent.usage.completion_tokens,
+        "seconds": spent.seconds, "unsure_usd": spent.unsure_usd,
+    }  # fmt: skip
 
 
 def charged(counts: Mapping[Status, int]) -> int:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from evoforge.campaign._claims import claim_of
-from evoforge.campaign._queries import archive_of, charged, hot_and_cold, own_of
+from evoforge.campaign._queries import archive_of, charged, hot_and_cold, models_of, own_of
 from evoforge.core import Elite, Kind, Status, point
 from evoforge.llm import Totals
 from evoforge.storage import CampaignRow, Store
@@ -94,11 +94,6 @@ def summarise(
         split["idle"] = max(run_s - busy_s, 0.0)
         split["idle_share"] = split["idle"] / run_s if run_s else 0.0
     spent = Totals.of(row.call for row in campaign.store.calls(campaign.name))
-    models = {
-        "calls": spent.calls, "requests": spent.requests, "prompt_tokens": spent.usage.prompt_tokens,
-        "cached_tokens": spent.usage.cached_tokens, "completion_tokens": spent.usage.completion_tokens,
-        "seconds": spent.seconds, "unsure_usd": spent.unsure_usd,
-    } if spent.calls else {}  # fmt: skip
     return Result(
         campaign=campaign.name,
         task=campaign.row.task.name,
@@ -109,7 +104,7 @@ def summarise(
         qd_score=archive.qd_score,
         wall_s=campaign.row.wall_s + run_s,
         usd=spent.usd,
-        models=models,
+        models=models_of(spent),
         stop_reason=reason,
         best=_best(campaign.store, row, best) if best else None,
         filled=len(archive),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -178,9 +178,20 @@ def analyse(judge: Judge, task: Task, target: Target) -> Setup:
     unfused = first.unfused if first else None
     imports = judge.analyse("evoforge.evaluation.imported:imported_files", task.workloads[0].name)
     found = Setup(
-        signatures, traces, graphs, uncovered, unfused, instructions=instruction_sets(target.isa), imports=imports
-    )
+        signatures, traces, graphs, uncovered, unfused, notices=tuple(_astray(judge, task)),
+        instructions=instruction_sets(target.isa), imports=imports,
+    )  # fmt: skip
     return bounded(found, judge, target)
+
+
+def _astray(judge: Judge, task: Task) -> Iterator[str]:
+    for workload in task.workloads:
+        if found := judge.analyse("evoforge.evaluation.starts:astray", workload.name):
+            names = ", ".join(f"in{at}" for at in found)
+            yield (
+                f"{workload.name}: get_inputs() makes {names} start beside a multiple of 64 bytes (a slice, .imag, "
+                "NumPy's memory), and exported kernels leave such inputs to PyTorch; clone() them there and in calls"
+            )
 
 
 def bounded(setup: Setup, judge: Judge, target: Target) -> Setup:

@@ -89,14 +89,15 @@ def _check_params(space: ParameterSpace, values: Params) -> None:
 
 
 def check_task(task: Task, target_spec: str = "cpu") -> dict[str, Any]:
-    """Whether a task accepts itself and rejects wrong answers: ``{"task", "fit", "reason", "checks", "uncovered"}``."""
+    """Whether a task accepts itself and rejects wrong answers: ``{"task", "fit", "reason", "checks", "uncovered",
+    "notices"}``."""
     from evoforge.evaluation.judge import Judge
     from evoforge.evaluation.targets import resolve_target
 
     with Judge(task, resolve_target(target_spec), seed=0) as judge:
         judge.open()
         admission = judge.admit()
-        uncovered = analyse(judge, task, judge.target).uncovered
+        setup = analyse(judge, task, judge.target)
     checks = [
         {
             "workload": control.workload,
@@ -112,7 +113,8 @@ def check_task(task: Task, target_spec: str = "cpu") -> dict[str, Any]:
         "fit": admission.fit,
         "reason": "; ".join(admission.reasons),
         "checks": checks,
-        "uncovered": uncovered or None,
+        "uncovered": setup.uncovered or None,
+        "notices": list(setup.notices),
     }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import functools
+import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -129,10 +131,11 @@ for _name, _help, _members in _FAMILIES:
     app.add_typer(_family, name=_name)
 
 
+_OTHER_WORDS = ("map", "plot", "report")  # for heatmap, which no likeness of letters finds
 _CACHE_HINT = "check the path, or set EVOFORGE_CACHE and TMPDIR to folders of yours"
 _ENVIRONMENT = {  # what the machine and not evoforge is to blame for, with the mend
-    errno.ENOSPC: "make room and try again; evoforge resume goes on with a campaign",
-    errno.EDQUOT: "make room and try again; evoforge resume goes on with a campaign",
+    errno.ENOSPC: "make room and try again",
+    errno.EDQUOT: "make room and try again",
     errno.EFBIG: "raise the limit on file sizes (ulimit -f) and try again",
     errno.EMFILE: "raise the limit on open files (ulimit -n) and try again",
     errno.ENOMEM: "make the workload smaller with --set NAME=VALUE, or close other programs",
@@ -146,19 +149,23 @@ def dispatch(argv: list[str]) -> int:
     """Runs `argv`; turns every expected error into one sentence (or one JSON object) and a status."""
     status = _dispatch(argv)
     error = _unprinted()
+    if error is None and sys.stdout is None:  # closed by who started us
+        error = OSError(errno.EBADF, os.strerror(errno.EBADF))
     if error is None:
         return status
-    give_up(sys.stdout)
+    if sys.stdout is not None:
+        give_up(sys.stdout)
     if isinstance(error, BrokenPipeError) or status not in (0, 1):  # has been told why
         return status
-    text = f"what was to be printed is lost: {error.strerror}; make room, or write it to another place"
+    mend = "make room, or write it to another place" if sys.stdout is not None else "let stdout lead to some place"
+    text = f"what was to be printed is lost: {error.strerror}; {mend}"
     return fail(type(error).__name__, text, False, EXIT_MISUSE)
 
 
 def _unprinted() -> OSError | None:
     """What keeps stdout from taking all that was printed."""
     try:
-        if sys.stdout is not None:  # closed by who started us
+        if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:
         return error
@@ -170,7 +177,7 @@ def _dispatch(argv: list[str]) -> int:
     try:
         status = app(args=argv or ["--help"], prog_name="evoforge", standalone_mode=False)
     except EvoforgeError as error:
-        return fail(type(error).__name__, str(error), as_json, EXIT_MISUSE, finished_before(error))
+        return fail(type(error).__name__, _with_notes(str(error), error), as_json, EXIT_MISUSE, finished_before(error))
     except _Interrupted as stop:
         return fail("Interrupted", str(stop), as_json, stop.status, finished_before(stop))
     except (_ReaderGone, SystemExit):  # the latter is typer's, and rich's, word for it
@@ -183,10 +190,14 @@ def _dispatch(argv: list[str]) -> int:
             return _misuse_or_bug(error, as_json)
         where = f" at {error.filename}" if error.filename else ""
         text = f"this machine refuses to go on{where}: {error.strerror}; {_ENVIRONMENT[error.errno]}"
-        return fail(type(error).__name__, text, as_json, EXIT_MISUSE, finished_before(error))
+        return fail(type(error).__name__, _with_notes(text, error), as_json, EXIT_MISUSE, finished_before(error))
     except Exception as error:  # process boundary: a wrong option, or a bug of evoforge
         return _misuse_or_bug(error, as_json)
     return status if isinstance(status, int) else 0
+
+
+def _with_notes(text: str, error: Exception) -> str:
+    return "; ".join([text, *getattr(error, "__notes__", ())])
 
 
 def _misuse_or_bug(error: Exception, as_json: bool) -> int:
@@ -204,4 +215,5 @@ def _misuse_or_bug(error: Exception, as_json: bool) -> int:
         return EXIT_MISUSE
     context = getattr(error, "ctx", None)
     hint = f" (see '{context.command_path} --help')" if context else ""
-    return fail("UsageError", explain().rstrip(".") + hint, as_json, EXIT_MISUSE)
+    said = re.sub(rf"(No such command '({'|'.join(_OTHER_WORDS)})'\.).*", r"\1 Did you mean 'heatmap'?", explain())
+    return fail("UsageError", said.rstrip(".") + hint, as_json, EXIT_MISUSE)

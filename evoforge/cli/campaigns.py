@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from evoforge.cli._options import DEFAULT_STORE, Json, StoreUrl, next_command
+
+if TYPE_CHECKING:
+    from evoforge.cli._output import Column
 
 __all__ = ["campaigns", "elites", "status"]
 
@@ -26,6 +30,7 @@ def campaigns(store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> None:
     if not rows:
         print(f"no campaigns in {shown_url(store)}; start one with: {next_command('run', 'TASK.py', store=store)}")
         return
+    paid: tuple[Column, ...] = (("dollars", _dollars),) if any(row["models"] for row in rows) else ()
     table(
         rows,
         (
@@ -34,11 +39,12 @@ def campaigns(store: StoreUrl = DEFAULT_STORE, as_json: Json = False) -> None:
             ("best", lambda row: speedup_text(row.get("speedup_best_baseline"))),
             ("evaluations", lambda row: str(row.get("evaluations", "–"))),
             ("coverage", lambda row: "–" if row.get("coverage") is None else f"{row['coverage']:.0%}"),
+            *paid,
             ("task", lambda row: str(row["task"])),
             ("target", lambda row: str(row["target"])),
             ("created (UTC)", lambda row: str(row.get("created", "–"))[:16].replace("T", " ")),
         ),
-        numeric=("best", "evaluations", "coverage"),
+        numeric=("best", "evaluations", "coverage", "dollars"),
     )
 
 
@@ -55,7 +61,8 @@ def status(
     if as_json:
         emit(found)
         return
-    shown = {key: value for key, value in found.items() if key != "reachable_cells"}
+    hidden = {"reachable_cells"} if found["models"] else {"reachable_cells", "usd", "models"}
+    shown = {key: value for key, value in found.items() if key not in hidden}
     width = max(len(key) for key in shown)
     for key, value in shown.items():
         print(f"{key.replace('_', ' '):<{width}}  {_value_text(value)}")
@@ -87,6 +94,10 @@ def _newest(store: str) -> str:
             f"expected a campaign in {shown_url(store)}, it holds none; start one with: evoforge run TASK.py"
         )
     return str(rows[-1]["campaign"])
+
+
+def _dollars(row: Mapping[str, Any]) -> str:
+    return f"{row['usd']:.4f}" if row["models"] else "–"
 
 
 def _value_text(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evoforge.cli._options import DEFAULT_STORE, Inputs, Json, Sets, StoreUrl, next_command
-from evoforge.errors import ConfigError, TaskError, UnsupportedError, UsageError, WorkerError
+from evoforge.errors import ConfigError, StoreError, TaskError, UnsupportedError, UsageError, WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -289,6 +289,8 @@ def _search(makers: Sequence[Callable[[], Campaign]], store: str, as_json: bool)
                 name = progress.name
                 mend = f"go on with: {next_command('resume', name, store=store)}" if name else "nothing was stored yet"
                 error.args = (mend,)
+            elif progress.name and (type(error) is StoreError or isinstance(error, OSError)):
+                error.add_note(f"go on with: {next_command('resume', progress.name, store=store)}")
             if len(makers) > 1:
                 with_finished(error, {"campaigns": objects})
             raise

@@ -39,4 +39,6 @@ def check(
     print(f"{loaded.name} is {good if fit else 'unfit: ' + str(found['reason'])}")
     if found.get("uncovered"):
         print(f"kernels can be judged but not generated: {found['uncovered']}")
+    for text in found["notices"]:
+        print(text)
     return 0 if fit else 1

@@ -247,5 +247,17 @@ def _usage(found: Any, request: Request) -> Usage | None:
     most = max(_BEYOND_BELIEF * request.max_tokens, _LONGEST_COMPLETION)
     if prompt > _BEYOND_BELIEF * request.most_prompt_tokens or completion > most:
         return None
-    cached = getattr(getattr(found, "prompt_tokens_details", None), "cached_tokens", None)
-    return Usage(prompt, min(max(cached, 0), prompt) if isinstance(cached, int) else 0, completion)
+    cached = max(_count(getattr(found, "prompt_tokens_details", None), "cached_tokens"), 0)
+    apart = max(_count(found, "total_tokens") - prompt - completion, 0)
+    if 0 < apart == cached:  # a proxy that counts what it read from a cache beside the prompt
+        return Usage(prompt + cached, cached, completion)
+    thoughts = _count(getattr(found, "completion_tokens_details", None), "reasoning_tokens")
+    # Some count thoughts beside the completion, and bill them as one. litellm adds them up for providers that it knows.
+    whole = completion + max(apart, thoughts if thoughts > completion else 0)
+    return Usage(prompt, min(cached, prompt), whole if whole <= most else completion)
+
+
+def _count(found: Any, name: str) -> int:
+    """0 where it is none."""
+    count = getattr(found, name, None)
+    return count if isinstance(count, int) else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,9 @@ def save(figure: Figure, path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".evoforge-", dir=path.parent) as folder:
             draft = Path(folder) / path.name
-            figure.savefig(draft, format=kind, metadata={"Date": None} if kind == "svg" else None)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in other letters: boxes
+                figure.savefig(draft, format=kind, metadata={"Date": None} if kind == "svg" else None)
             draft.replace(path)
     except OSError as error:
         raise UsageError(f"cannot write the picture to {path}: {error.strerror}; give another path with -o") from error

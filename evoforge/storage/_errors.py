@@ -16,7 +16,7 @@ _KNOWN = (
     ("readonly database", "cannot be written; check the permissions of the file and its folder"),
     ("not a database", "is not a SQLite database; give another --store"),
     ("malformed", "is damaged; restore a copy, or look at `evoforge db check`"),
-    ("disk is full", "cannot grow: the disk is full; make room and run `evoforge resume`"),
+    ("disk is full", "cannot grow: the disk is full; make room and try again"),
     ("connection failed", "cannot be reached; start its server, or give another --store"),
     ("unable to open", "cannot be opened; check the path and its permissions"),
 )

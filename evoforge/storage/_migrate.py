@@ -29,7 +29,9 @@ def stored_revision(connection: Connection, place: str) -> str:
     tables = inspect(connection).get_table_names()
     if "alembic_version" in tables and ("campaigns" in tables or tables == ["alembic_version"]):
         found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-        return FRESH if found is None else str(found)
+        if found or (found is None and "campaigns" not in tables):
+            return str(found or FRESH)
+        raise StoreError(f"{place} is damaged: it does not say which schema it has; restore a copy")
     if tables:
         raise StoreError(f"{place} is a database of something else (table {tables[0]!r}); give another --store")
     return FRESH

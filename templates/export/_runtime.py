@@ -80,6 +80,7 @@ class _Spec:
             and tensor.stride() == self.stride
             and tensor.is_cpu
             and tensor.layout is torch.strided
+            and not tensor.is_neg()
         )
 
     def fill(self, struct):
@@ -412,6 +413,8 @@ def _require_plain(tensor):
         raise _Unusable(f"a tensor of the class {type(tensor).__name__}")
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise _Unusable(f"a tensor on {tensor.device}, {tensor.layout}; the kernel is for dense tensors on the CPU")
+    if tensor.is_neg() or tensor.is_conj():
+        raise _Unusable("a view that torch negates or conjugates as it reads; pass its resolve_neg().resolve_conj()")
     _address(tensor)
 
 

@@ -18,7 +18,7 @@ from evoforge.emitters import Assignment
 from evoforge.errors import BudgetSpentError, UsageError
 from evoforge.llm import Caps, Ledger, LiteLLMClient, Metered, ModelSpec, Reply, Request, ScriptedClient, Usage
 from evoforge.prompts import Brief, KernelBrief, PromptPool, Send, TaskBrief
-from evoforge.testing.model_server import Answer, ModelServer, good, truncated
+from evoforge.testing.model_server import Answer, ModelServer, fault, good, truncated
 
 DEAR = ModelSpec("openai/dear", usd_per_mtok_in=9.0, usd_per_mtok_out=9.0)
 FREE = ModelSpec("openai/free", usd_per_mtok_in=0.0, usd_per_mtok_out=0.0)
@@ -208,6 +208,27 @@ def test_what_waits_until_the_time_is_up_is_not_asked() -> None:
     assert sorted(one.silent for one in answered) == [False, False, True] and desk.alive
     assert not any(one.proposal or (one.reason and not one.silent) for one in answered)
     assert sum(row is None for row in rows.values()) == 2, "what was never asked leaves no row"
+
+
+def test_a_key_that_is_refused_once_the_time_is_up_is_told() -> None:
+    """Nobody collects the reply, so nobody judges it."""
+    asked, notices = threading.Semaphore(0), list[str]()
+
+    def answer(body: object) -> Answer:
+        asked.release()
+        return fault(401, "no such key")
+
+    with ModelServer(answer) as server:
+        spec = ModelSpec("openai/some", server.api_base)
+        desk = Desk(LiteLLMClient([spec]), [spec], tokens=24000, send=Send(), at_once=2, notice=notices.append)
+        for ticket in range(2):
+            desk.submit(ticket, question(f"x = {ticket}"), PROMPT, spec.model)
+        asked.acquire()
+        asked.acquire()
+        desk.close()
+    assert len(notices) == 1 and "openai/some was rejected: " in notices[0] and "(401)" in notices[0]
+    desk.close()
+    assert len(notices) == 1 and not desk.waiting
 
 
 def test_what_is_longer_than_it_may_be_is_noticed_once() -> None:

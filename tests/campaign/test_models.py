@@ -157,6 +157,32 @@ def test_it_runs_to_its_budget_whatever_comes_back(mixed: Any) -> None:
     assert recorder.kinds("useless")
 
 
+def test_what_the_model_budget_ended_measures_nothing_until_there_is_more(
+    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/evoforge.db"
+    steps = itertools.count(8, 8)
+    with ModelServer(lambda body: good(kernel(next(steps)))) as server:
+        wanted = config(task, server, name="spent", budget={"usd": 5.0, "calls": 3}, meta_prompts={"evolve_every": 0})
+        first = Campaign.create(wanted, url).run()
+        assert first.stop_reason == "model budget"
+
+        def set_up(*_: object) -> None:
+            raise AssertionError("it was set up")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("evoforge.campaign._campaign.prepare", set_up)
+            recorder = Recorder()
+            again = Campaign.resume("spent", url).run(recorder)
+        assert (again.stop_reason, again.evaluations) == ("model budget", first.evaluations)
+        (notice,) = recorder.kinds("notice")
+        assert "finished, nothing was measured: its models have had $" in notice.data["text"]
+        assert "3 calls" in notice.data["text"] and "give --usd D or --tokens N" in notice.data["text"]
+        Campaign.resume("spent", url).extend(Budget(usd=5.0, calls=6))
+        more = Campaign.resume("spent", url).run()
+        assert (more.stop_reason, more.models["calls"]) == ("model budget", 6)
+
+
 def test_the_ledger_is_the_servers_own_count(mixed: Any) -> None:
     url, wanted, server, result, _ = mixed
     with open_store(url) as store:

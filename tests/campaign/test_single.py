@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from evoforge.archives.descriptor import Descriptor
-from evoforge.campaign import _single, bench
+from evoforge.campaign import _single, bench, check_task
 from evoforge.core import Block, Candidate, Evaluation, Kind, Status, Target, Task, Workload, WorkloadTiming
+from evoforge.evaluation.tasks import load_task
 from evoforge.storage import open_store
 
 EMPTY: dict[str, Any] = {
@@ -51,3 +52,18 @@ def test_a_bench_claims_over_the_faster_side_what_it_measures_over_it(
     assert row["claimed_best_baseline"] == (claimed if claimed is None else pytest.approx(claimed))
     if claimed is not None:
         assert row["speedup_best_baseline"] == pytest.approx(claimed)
+
+
+def test_inputs_that_an_exported_kernel_will_not_take_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "task.py"
+    path.write_text(
+        "import torch\n\n"
+        "class Model(torch.nn.Module):\n    def forward(self, x, y):\n        return torch.relu(x) * y\n\n"
+        "def get_inputs():\n"
+        "    return [torch.randn(64, 128), torch.randn(64, 128, dtype=torch.cfloat).imag]\n\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    found = check_task(load_task(str(path)))
+    assert found["fit"]
+    (notice,) = found["notices"]
+    assert notice.startswith("default: get_inputs() makes in1 start beside a multiple of 64 bytes")

@@ -57,6 +57,8 @@ def test_version(cli: Cli) -> None:
     ("argv", "said"),
     [
         (["rnu", "x.py"], "Did you mean 'run'"),
+        (["report", "c"], "No such command 'report'. Did you mean 'heatmap'?"),
+        (["plot", "heatmap", "c"], "No such command 'plot'. Did you mean 'heatmap'?"),
         (["run"], "Missing argument"),
         (["run", "x.py", "--evlas", "3"], "--evals"),
         (["run", "x.py", "--evals", "many"], "valid integer"),
@@ -132,6 +134,11 @@ def test_output_that_leads_nowhere(store_url: str, argv: list[str]) -> None:
     done = subprocess.run(command, env=environment, stdout=write, stderr=subprocess.PIPE, timeout=60, text=True)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
+    closed = [sys.executable, "-c", "import os, sys; os.close(1); os.execv(sys.argv[1], sys.argv[1:])", *command]
+    done = subprocess.run(closed, env=environment, stderr=subprocess.PIPE, timeout=60, text=True)
+    assert done.returncode == 2
+    lost = "what was to be printed is lost: Bad file descriptor; let stdout lead to some place"
+    assert done.stderr == f"evoforge: {lost}\n"
 
 
 def test_a_terminal_without_unicode_is_no_error(store_url: str) -> None:

@@ -264,7 +264,7 @@ def test_a_full_disk_under_the_cache_is_no_bug(cli: Cli, task_file: Path, monkey
 
     monkeypatch.setattr("evoforge.evaluation.ceilings.measure_ceilings", full)
     message = one_sentence(cli("targets", "--json"))
-    assert "/cache/objects" in message and "make room" in message
+    assert "/cache/objects" in message and message.endswith("make room and try again")
 
 
 # With a reference process
@@ -448,7 +448,7 @@ def test_a_full_disk_loses_nothing(
         patch.setattr(_progress.Progress, "on_event", full_once_it_judges)
         done = cli("run", path, "--evals", 2, "--name", "mine", "--replay", recorded, "--store", store, "--json")
     message = one_sentence(done)
-    assert "the disk is full" in message and "evoforge resume" in message
+    assert "the disk is full; make room and try again; go on with: evoforge resume mine --store" in message
     assert cli("db", "check", "--store", store).status == 0
     done = cli("resume", "mine", "--store", store, "--json")
     assert done.json["evaluations"] == 2 and done.json["stop_reason"] == "evals"

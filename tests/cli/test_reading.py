@@ -20,6 +20,7 @@ from evoforge.cli._summary import print_result
 from evoforge.core import Block, Candidate, Kind, WorkloadTiming
 from evoforge.plots import HeatmapData
 from evoforge.storage import open_store
+from evoforge.testing.store_suite import a_call
 
 Cli = Callable[..., Any]
 PARENT = Candidate("cpp", "// parent\nint evo_run;\n", operator="sample", meta_prompt="bandwidth-first@1")
@@ -35,6 +36,26 @@ def test_campaigns_and_status(cli: Cli, store_url: str) -> None:
     assert (named["filled"], named["reachable"]) == (2, 3)
     assert cli("status", "--store", store_url, "--json").json == named, "without a name: the newest"
     assert "stop reason" in cli("status", "--store", store_url).out
+
+
+def test_what_models_took_can_be_read_afterwards(cli: Cli, store_url: str) -> None:
+    assert cli("status", "--store", store_url, "--json").json["models"] == {}
+    assert not any("usd" in cli(command, "--store", store_url).out for command in ("status", "campaigns"))
+    with open_store(store_url) as store:
+        for text in "ab":
+            store.record_call("first-1", a_call(text, usd=0.0625))
+    for found in (
+        cli("status", "--store", store_url, "--json").json,
+        *cli("campaigns", "--store", store_url, "--json").json["campaigns"],
+    ):
+        assert found["usd"] == 0.125
+        assert found["models"] == {
+            "calls": 2, "requests": 4, "prompt_tokens": 2400, "cached_tokens": 2048, "completion_tokens": 600,
+            "seconds": pytest.approx(2 / 3), "unsure_usd": 0.1,
+        }  # fmt: skip
+    text = cli("status", "--store", store_url).out
+    assert "unsure usd 0.1" in text.replace("_", " ") and "0.125" in text
+    assert "0.1250" in cli("campaigns", "--store", store_url).out
 
 
 def test_elites_are_listed_fastest_first(cli: Cli, store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

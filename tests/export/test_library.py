@@ -311,11 +311,14 @@ def test_the_reference_answers_where_the_kernel_may_not(package: Path) -> None:
             refused("other sizes", x.double(), r.double())
             refused("other sizes", torch.randn(40, 24).t(), r)
             refused("multiple of 64", torch.randn(24 * 40 + 1)[1:].view(24, 40), r)
+            refused("negates", torch._neg_view(x), r)
             refused("keyword", x, residual=r)
             k.train()
             refused("training", x, r)
             k.eval()
             assert k.why_not(x, r) is None
+            k(x, r)  # it knows the way now
+            refused("negates", torch._neg_view(x), r)
             part = k.reference.dropout = torch.nn.Dropout()
             refused("training", x, r)
             part.eval()

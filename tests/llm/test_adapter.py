@@ -323,6 +323,31 @@ def test_what_a_server_bills_beyond_the_limit_is_booked() -> None:
 
 
 @pytest.mark.parametrize(
+    ("counts", "booked"),
+    [
+        ({"total_tokens": 6400, "completion_tokens_details": {"reasoning_tokens": 6000}}, Usage(300, 0, 6100)),
+        ({"total_tokens": 6400}, Usage(300, 0, 6100)),
+        ({"completion_tokens_details": {"reasoning_tokens": 6000}}, Usage(300, 0, 6100)),
+        ({"total_tokens": 400, "completion_tokens_details": {"reasoning_tokens": 60}}, Usage(300, 0, 100)),
+        ({"total_tokens": 500, "prompt_tokens_details": {"cached_tokens": 200}}, Usage(300, 200, 200)),
+        ({"total_tokens": 1400, "prompt_tokens_details": {"cached_tokens": 1000}}, Usage(1300, 1000, 100)),
+        ({"total_tokens": 600, "cache_read_input_tokens": 200}, Usage(500, 200, 100)),
+        ({"total_tokens": 7}, Usage(300, 0, 100)),
+        ({"total_tokens": -6400}, Usage(300, 0, 100)),
+        ({"total_tokens": 999_999_999}, Usage(300, 0, 100)),
+        ({"completion_tokens_details": {"reasoning_tokens": 999_999_999}}, Usage(300, 0, 100)),
+        ({"total_tokens": "many", "completion_tokens_details": {"reasoning_tokens": -6000}}, Usage(300, 0, 100)),
+    ],
+)
+def test_thoughts_counted_beside_the_completion_are_booked(counts: dict[str, object], booked: Usage) -> None:
+    usage = {"prompt_tokens": 300, "completion_tokens": 100, **counts}
+    reply = Asked([garbage(completion({"role": "assistant", "content": "fine"}, usage=usage))]).reply
+    assert reply.usage == booked
+    fresh = booked.prompt_tokens - booked.cached_tokens
+    assert reply.usd == pytest.approx(fresh * 1e-6 + booked.cached_tokens * 1e-7 + booked.completion_tokens * 4e-6)
+
+
+@pytest.mark.parametrize(
     ("content", "text"),
     [
         ([{"type": "text", "text": "int "}, {"type": "text", "text": "main;"}], "int main;"),

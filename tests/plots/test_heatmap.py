@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,12 @@ def test_saves_by_the_ending(tmp_path: Path, ending: str) -> None:
 
 def test_a_name_is_no_formula(tmp_path: Path) -> None:
     save_heatmap(data({(0, 0, 1): 0.3}, task="price_$x^_$"), tmp_path / "map.png")
+
+
+def test_a_name_in_letters_that_the_font_lacks_warns_of_nothing(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        save_heatmap(data({(0, 0, 1): 0.3}, task="u ü 空"), tmp_path / "map.png")
 
 
 def test_an_empty_archive_is_a_picture_too(tmp_path: Path) -> None:

@@ -175,6 +175,16 @@ def test_a_newer_store_says_upgrade_evoforge(store_path: Path) -> None:
             action(f"sqlite:///{store_path}")
 
 
+@pytest.mark.parametrize("damage", ["UPDATE alembic_version SET version_num = ''", "DELETE FROM alembic_version"])
+def test_a_store_that_does_not_know_its_schema_is_damaged(store_path: Path, damage: str) -> None:
+    with closing(sqlite3.connect(store_path)) as raw:
+        raw.execute(damage)
+        raw.commit()
+    for action in (open_store, upgrade_store, check_store):
+        with pytest.raises(StoreError, match=r"does not say which schema it has; restore a copy"):
+            action(f"sqlite:///{store_path}")
+
+
 def test_an_older_store_is_upgraded_by_command_and_keeps_its_rows(
     sqlite_store: Store, store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
