@@ -200,6 +200,19 @@ def test_tuning_pays_no_second_time_for_a_program() -> None:
     assert sorted(params["T"] for params in judged) == [4, 8, 16, 32]
 
 
+def test_a_stored_text_whose_header_is_read_no_more_is_tuned_no_more() -> None:
+    """An earlier version took it; the campaign that holds it goes on."""
+    journey = Journey(
+        "c", cast(Store, Forgetful()), State(None), cast(Any, Course()), Narrator(None), Clock(None, None), 0, 12, {},
+        breadth=0.0,
+    )  # fmt: skip
+    header = "\n// evoforge: param A = 1 in {1, 2}\n// evoforge: require A == 1 or B == 2\n"
+    stored = Proposal(Candidate("cpp", f"// 1.0 {header}"), operator="improve", emitter="improve")
+    assert journey.start(stored) is None
+    assert journey.travel(0, stored).statuses == (Status.CORRECT,)
+    assert len(journey.state.archive) == 1 and not journey.deepen(drawn=True)
+
+
 class Broken(Compiler):
     """Judges what it is told to; the rest of the time the disk is full."""
 
