@@ -82,17 +82,17 @@ class Campaign:
         """
         checked = check(config, asks=replay is None or replay_extend)
         descriptor = Descriptor(config.archive.axes)
-        store = open_store(store_url)
-        row = store.create_campaign(
-            config.name,
-            task=checked.task,
-            target=checked.target,
-            language=config.language,
-            seed=config.seed,
-            config=config.model_dump(mode="json", by_alias=True),
-            descriptor=descriptor.to_json(),
-            setup={"seeds": [seed.source for seed in checked.seeds]},
-        )
+        with open_store(store_url) as store:  # a closed one connects again when it is asked
+            row = store.create_campaign(
+                config.name,
+                task=checked.task,
+                target=checked.target,
+                language=config.language,
+                seed=config.seed,
+                config=config.model_dump(mode="json", by_alias=True),
+                descriptor=descriptor.to_json(),
+                setup={"seeds": [seed.source for seed in checked.seeds]},
+            )
         return cls(row, store, replay=replay, replay_extend=replay_extend, new=True)
 
     @classmethod
@@ -103,8 +103,8 @@ class Campaign:
             NotFoundError: no campaign has that name.
             EnvironmentChangedError: its numbers could not be compared with new ones; says what changed.
         """
-        store = open_store(store_url, create=False)
-        row = store.campaign(name)
+        with open_store(store_url, create=False) as store:
+            row = store.campaign(name)
         check_unchanged(row)
         return cls(row, store, replay=None, replay_extend=False)
 
@@ -142,7 +142,10 @@ class Campaign:
         once that is mended its name is free. One that is finished measures nothing: its result is what the store holds,
         and a notice says what would let it go on.
         """
-        narrator = Narrator(observer)
+        with self.store:
+            return self._run_or_tell(Narrator(observer))
+
+    def _run_or_tell(self, narrator: Narrator) -> Result:
         self.row = self.store.campaign(self.name)  # as it stands now: this very object may have run before
         if self.row.state == "finished" and (why := self._nothing_left()):
             narrator.tell("notice", text=f"campaign {self.name} is finished, nothing was measured: {why}")
@@ -170,7 +173,10 @@ class Campaign:
 
     def _had(self, limit: str, budget: Budget, evaluations: int) -> str:
         spent = {"evals": f"{evaluations} evaluations", "minutes": f"{self.row.wall_s / 60:.1f} minutes"}[limit]
-        return f"may take {getattr(budget, limit):g} {limit} in all and has had {spent}"
+        most = getattr(budget, limit)
+        if most is None:  # a replay, which ends where its recording does
+            return f"has had all {spent} that its recording holds"
+        return f"may take {most:g} {limit} in all and has had {spent}"
 
     def _run_locked(self, narrator: Narrator) -> Result:
         with ExitStack() as stack:
@@ -265,7 +271,7 @@ class Campaign:
             campaign=self.name,
             store=self.store,
             state=State(ground.reachable),
-            measurer=self._measurer(judge, target),
+            measurer=self._measurer(judge, target, stack),
             narrator=narrator,
             clock=clock,
             seed=config.seed,
@@ -357,7 +363,7 @@ class Campaign:
             )
         return Setup.from_json(self.row.setup)
 
-    def _measurer(self, judge: Judge | None, target: Target) -> Measurer:
+    def _measurer(self, judge: Judge | None, target: Target, stack: ExitStack) -> Measurer:
         if judge is None and self._replay is None:
             return Recorded(self.store, self.row.task, self.row.target)
         live = None
@@ -367,7 +373,7 @@ class Campaign:
             assert live is not None
             return live
         twin = _recorded_campaign(self._replay, self.row)
-        store = open_store(self._replay, create=False)
+        store = stack.enter_context(open_store(self._replay, create=False))
         return Recorded(store, self.row.task, self.row.target, live, first=twin.name)
 
     def _seeds(self, ground: Ground, traces: Sequence[Trace]) -> list[Proposal]:
