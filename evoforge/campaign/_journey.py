@@ -204,6 +204,7 @@ class Journey:
             candidate.space,
             seed=int(np.random.default_rng([self.seed, ticket, len(known)]).integers(2**31)),
             trials=trials,
+            later=max(self.trials - len(tried) + 1 - trials, 0),
             known=[(params, row.objective, self.state.standing(row)) for params, row in known],
             enqueue=[candidate.space.defaults(), *self.state.winners(WINNERS)],
             scores=self._scores_of(candidate),
