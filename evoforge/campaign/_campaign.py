@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -14,11 +13,12 @@ from evoforge.campaign._checks import check, check_unchanged
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import BREADTH, Journey
-from evoforge.campaign._loop import BY_ITS_BOUND, EXHAUSTED, NO_MONEY, Loop
+from evoforge.campaign._loop import BY_ITS_BOUND, NO_MONEY, Loop
 from evoforge.campaign._measure import Live, Measurer, Recorded
 from evoforge.campaign._models import check_models, desk_of, leaves
 from evoforge.campaign._prepare import Ground, prepare
 from evoforge.campaign._queries import charged
+from evoforge.campaign._replayed import as_recorded, recorded_campaign
 from evoforge.campaign._restore import restore
 from evoforge.campaign._result import Result, summarise
 from evoforge.campaign._setup import Setup, Trace
@@ -82,17 +82,17 @@ class Campaign:
         """
         checked = check(config, asks=replay is None or replay_extend)
         descriptor = Descriptor(config.archive.axes)
-        store = open_store(store_url)
-        row = store.create_campaign(
-            config.name,
-            task=checked.task,
-            target=checked.target,
-            language=config.language,
-            seed=config.seed,
-            config=config.model_dump(mode="json", by_alias=True),
-            descriptor=descriptor.to_json(),
-            setup={"seeds": [seed.source for seed in checked.seeds]},
-        )
+        with open_store(store_url) as store:  # a closed one connects again when it is asked
+            row = store.create_campaign(
+                config.name,
+                task=checked.task,
+                target=checked.target,
+                language=config.language,
+                seed=config.seed,
+                config=config.model_dump(mode="json", by_alias=True),
+                descriptor=descriptor.to_json(),
+                setup={"seeds": [seed.source for seed in checked.seeds]},
+            )
         return cls(row, store, replay=replay, replay_extend=replay_extend, new=True)
 
     @classmethod
@@ -103,8 +103,8 @@ class Campaign:
             NotFoundError: no campaign has that name.
             EnvironmentChangedError: its numbers could not be compared with new ones; says what changed.
         """
-        store = open_store(store_url, create=False)
-        row = store.campaign(name)
+        with open_store(store_url, create=False) as store:
+            row = store.campaign(name)
         check_unchanged(row)
         return cls(row, store, replay=None, replay_extend=False)
 
@@ -146,7 +146,10 @@ class Campaign:
         once that is mended its name is free. One that is finished measures nothing: its result is what the store holds,
         and a notice says what would let it go on.
         """
-        narrator = Narrator(observer)
+        with self.store:
+            return self._run_or_tell(Narrator(observer))
+
+    def _run_or_tell(self, narrator: Narrator) -> Result:
         self.row = self.store.campaign(self.name)  # as it stands now: this very object may have run before
         if self.row.state == "finished" and (why := self._nothing_left()):
             narrator.tell("notice", text=f"campaign {self.name} is finished, nothing was measured: {why}")
@@ -180,7 +183,10 @@ class Campaign:
 
     def _had(self, limit: str, budget: Budget, evaluations: int) -> str:
         spent = {"evals": f"{evaluations} evaluations", "minutes": f"{self.row.wall_s / 60:.1f} minutes"}[limit]
-        return f"may take {getattr(budget, limit):g} {limit} in all and has had {spent}"
+        most = getattr(budget, limit)
+        if most is None:  # a replay, which ends where its recording does
+            return f"has had all {spent} that its recording holds"
+        return f"may take {most:g} {limit} in all and has had {spent}"
 
     def _run_locked(self, narrator: Narrator) -> Result:
         with ExitStack() as stack:
@@ -258,7 +264,7 @@ class Campaign:
             narrator.tell("notice", text=text)
 
         if config.asking:
-            replay = (self._replay, _recorded_campaign(self._replay, self.row).name) if self._replay else None
+            replay = (self._replay, recorded_campaign(self._replay, self.row).name) if self._replay else None
             desk = desk_of(
                 self.name, config, self.store, replay, self._extend, clock.until, notice=keep,
                 phase=lambda text: narrator.tell("phase", text=text),
@@ -275,7 +281,7 @@ class Campaign:
             campaign=self.name,
             store=self.store,
             state=State(ground.reachable),
-            measurer=self._measurer(judge, target),
+            measurer=self._measurer(judge, target, stack),
             narrator=narrator,
             clock=clock,
             seed=config.seed,
@@ -311,26 +317,19 @@ class Campaign:
         budget_s = budget.minutes * 60 if budget.minutes else None
         if self._replay is None:
             return Clock(budget.evals, budget_s, self.row.wall_s, min(_RESERVE_S, budget_s / 10) if budget_s else 0.0)
-        twin = _recorded_campaign(self._replay, self.row)
-        if self._extend or twin.seed != self.row.seed:
-            return Clock(budget.evals, budget_s, replay=True)
-        # Wall time cannot be replayed: where the recorded campaign was cut off, so is this one.
-        evaluations, confirms = _recorded_counts(self._replay, twin.name)
-        return Clock(
-            budget.evals, budget_s, replay=True, ends_at=math.inf if twin.stop_reason in EXHAUSTED else evaluations,
-            confirms=confirms,
-        )  # fmt: skip
+        clock = Clock(budget.evals, budget_s, replay=True)
+        return clock if self._extend else as_recorded(clock, self._replay, self.row)
 
     def _setup(self, narrator: Narrator, stack: ExitStack) -> tuple[Target, Judge | None, Setup]:
         """From the replayed store, or from the judge; kept with the campaign once it is complete."""
         if self._replay is not None and not self._extend:
-            source = _recorded_campaign(self._replay, self.row)
+            source = recorded_campaign(self._replay, self.row)
             setup = Setup.from_json(source.setup)
             self._keep(setup)
             return source.target, None, setup
         known = Setup.from_json(self.row.setup) if "signatures" in self.row.setup else None
         if known is None and self._replay is not None:
-            known = Setup.from_json(_recorded_campaign(self._replay, self.row).setup)
+            known = Setup.from_json(recorded_campaign(self._replay, self.row).setup)
         target, judge, setup = prepare(self.row, self.config, known, narrator, stack)
         self._keep(setup)
         return target, judge, setup
@@ -367,7 +366,7 @@ class Campaign:
             )
         return Setup.from_json(self.row.setup)
 
-    def _measurer(self, judge: Judge | None, target: Target) -> Measurer:
+    def _measurer(self, judge: Judge | None, target: Target, stack: ExitStack) -> Measurer:
         if judge is None and self._replay is None:
             return Recorded(self.store, self.row.task, self.row.target)
         live = None
@@ -376,8 +375,8 @@ class Campaign:
         if self._replay is None:
             assert live is not None
             return live
-        twin = _recorded_campaign(self._replay, self.row)
-        store = open_store(self._replay, create=False)
+        twin = recorded_campaign(self._replay, self.row)
+        store = stack.enter_context(open_store(self._replay, create=False))
         return Recorded(store, self.row.task, self.row.target, live, first=twin.name)
 
     def _seeds(self, ground: Ground, traces: Sequence[Trace]) -> list[Proposal]:
@@ -396,40 +395,3 @@ class Campaign:
 
 def _for_models(budget: Budget) -> tuple[float | int | None, ...]:
     return budget.usd, budget.tokens, budget.calls
-
-
-def _recorded_campaign(url: str, row: CampaignRow) -> CampaignRow:
-    """The campaign of the replayed store that measured this task on this target.
-
-    The same seed first, then the same configuration (name and budget aside), then one that ended, then the oldest.
-    """
-    with open_store(url, create=False) as store:
-        found = [
-            other
-            for other in store.campaigns()
-            if other.task.id == row.task.id
-            and other.target.id == row.target.id
-            and other.setup.get("baseline")
-            and (other.name, other.created) != (row.name, row.created)
-        ]
-    if found:
-        asked = _searched(row)
-        return min(
-            found, key=lambda other: (other.seed != row.seed, _searched(other) != asked, other.state != "finished")
-        )
-    raise NotFoundError(
-        f"expected a finished set-up of task {row.task.name} on {row.target.spec} in the replayed store, found none; "
-        "replay a store whose campaign ran the same task, settings and target"
-    )
-
-
-def _searched(row: CampaignRow) -> dict[str, Any]:
-    """What of a configuration decides how it is searched."""
-    return {key: value for key, value in row.config.items() if key not in ("name", "budget", "task")}
-
-
-def _recorded_counts(url: str, name: str) -> tuple[int, int]:
-    """Evaluations that count, and confirmations."""
-    with open_store(url, create=False) as store:
-        trials, confirms = store.counts(name, Kind.TRIAL), store.counts(name, Kind.CONFIRM)
-    return charged(trials), sum(confirms.values())

@@ -12,7 +12,8 @@ __all__ = ["Event", "Narrator", "Observer"]
 
 @dataclass(frozen=True)
 class Event:
-    """`kind` is one of phase, notice, baseline, first, evaluation, placement, best, progress."""
+    """`kind` is one of phase, notice, baseline, first, evaluation, placement, best, progress, useless (a model's reply)
+    and meta_prompt (a new one)."""
 
     kind: str
     at_s: float

@@ -130,7 +130,7 @@ class Journey:
 
         The generator's kernels declare what they can from the start; two of them that meet are twins.
         """
-        if candidate.genome is not None or candidate.space == self.state.candidates[twin].space:
+        if candidate.genome is not None or candidate.space == self.state.candidates[twin].declared:
             return False
         if candidate.space.product_size() > _POINTS:
             return True
@@ -194,7 +194,7 @@ class Journey:
         A point that compiles to what is known of its candidate costs no trial, and has that one's verdict.
         """
         candidate = proposal.candidate
-        if trials <= 0 or not candidate.space.parameters:
+        if trials <= 0 or not candidate.declared.parameters:
             return
         tried, same = self.state.tried(candidate.id), self.state.same(candidate.id)
         known = [*((row.params, row) for row in tried), *same]
@@ -204,6 +204,7 @@ class Journey:
             candidate.space,
             seed=int(np.random.default_rng([self.seed, ticket, len(known)]).integers(2**31)),
             trials=trials,
+            later=max(self.trials - len(tried) + 1 - trials, 0),
             known=[(params, row.objective, self.state.standing(row)) for params, row in known],
             enqueue=[candidate.space.defaults(), *self.state.winners(WINNERS)],
             scores=self._scores_of(candidate),
@@ -266,7 +267,7 @@ class Journey:
             candidate = self.state.candidates[elite.candidate]
             tried, same = len(self.state.tried(candidate.id)), len(self.state.same(candidate.id))
             left = self.trials - tried + 1
-            untried = tried + same < candidate.space.product_size() and same < _IDLE
+            untried = tried + same < candidate.declared.product_size() and same < _IDLE
             near = elite.objective > best.objective - CLOSE
             if near and left > 0 and untried and candidate.id not in self._exhausted:
                 ticket = self.state.tickets[candidate.id]

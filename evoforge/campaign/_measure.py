@@ -12,7 +12,7 @@ from evoforge.archives import racers
 from evoforge.archives.descriptor import Descriptor
 from evoforge.campaign._state import CODE
 from evoforge.core import PROTOCOL_VERSION, Candidate, Evaluation, Kind, Params, Status, Target, Task, point
-from evoforge.errors import NotFoundError
+from evoforge.errors import NotFoundError, ParameterError
 
 if TYPE_CHECKING:
     from evoforge.evaluation.judge import Judge
@@ -58,7 +58,10 @@ class Live:
             list(pool.map(lambda job: self._judge.build_ahead(*job), jobs))
 
     def object_hash(self, candidate: Candidate, params: Mapping[str, int]) -> str | None:
-        hashes = [built.text_hash for built in self._judge.build(candidate, params).values()]
+        try:
+            hashes = [built.text_hash for built in self._judge.build(candidate, params).values()]
+        except ParameterError:  # its header cannot be read, as the trial will say
+            return None
         return "+".join(hashes) if all(hashes) else None
 
     def trial(self, candidate: Candidate, params: Mapping[str, int], prune_below: float | None) -> Evaluation:

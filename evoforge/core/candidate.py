@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from evoforge.core.parameters import ParameterSpace
+from evoforge.errors import ParameterError
 
 __all__ = ["Candidate"]
 
@@ -49,3 +50,11 @@ class Candidate:
             ParameterError: the header cannot be read.
         """
         return ParameterSpace.parse(self.source)
+
+    @cached_property
+    def declared(self) -> ParameterSpace:
+        """The space, or one of no parameters: a stored text may have been read by an earlier, laxer version."""
+        try:
+            return self.space
+        except ParameterError:
+            return ParameterSpace()

@@ -37,8 +37,9 @@ def point(candidate: str, params: Params) -> Point:
     return candidate, tuple(sorted(params.items()))
 
 
-_LINE = re.compile(r"^\s*(?://|#)\s*evoforge:\s*(.*?)\s*$")
-_PARAM = re.compile(r"^param\s+([A-Z][A-Z0-9_]*)\s*=\s*(-?\d+)\s+in\s+\{([^{}]*?),?\s*\}\s*;?\s*(?:(?://|#).*)?$")
+# No two neighbours of these patterns match the same text: a hostile line is read as fast as any.
+_LINE = re.compile(r"^\s*(?://|#)\s*evoforge:(.*)$")
+_PARAM = re.compile(r"^param\s+([A-Z][A-Z0-9_]{0,63})\s*=\s*(-?\d+)\s+in\s+\{([^{}]*)\}\s*(?:;\s*)?(?:(?://|#).*)?$")
 _C_WORDS = ((re.compile(r"&&"), " and "), (re.compile(r"\|\|"), " or "), (re.compile(r"!(?!=)"), " not "))
 _C_DIVISION = re.compile(r"(?<!/)/(?!/)")
 _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -56,11 +57,18 @@ _COMPARE: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
+_NODES = (
+    ast.Expression, ast.Constant, ast.Name, ast.Load, ast.UnaryOp, ast.USub, ast.Not, ast.BinOp, *_BINARY,
+    ast.BoolOp, ast.And, ast.Or, ast.Compare, *_COMPARE,
+)  # fmt: skip
 _MAX_CHOICES = 256
 _MAX_PARAMETERS = 32
 _MAX_REQUIRES = 64
 _DRAWS = 64  # that may break what the parameters require
-_MAX_EXPRESSION = 500  # characters: what nests deeper than the interpreter goes is longer
+_MAX_EXPRESSION = 500  # characters
+_MAX_REQUIRED = 1000  # of all lines: thousands of combinations are held against them at a time
+_MAX_DEPTH = 100  # of an expression's tree: it is walked wherever a search stands, deep in calls of its own
+_MAX_VALUE = 2**63 - 1  # of a choice's size: what numpy draws from, and a compiler takes
 
 
 @dataclass(frozen=True)
@@ -79,33 +87,34 @@ class Parameter:
             )
         if len(set(self.choices)) != len(self.choices):
             raise ParameterError(f"the choices of parameter {self.name} repeat a value")
+        if any(abs(choice) > _MAX_VALUE for choice in self.choices):
+            raise ParameterError(f"the choices of parameter {self.name} must fit 64 bits")
 
 
 def _evaluate(node: ast.AST, values: Params) -> int:
-    if isinstance(node, ast.Expression):
-        return _evaluate(node.body, values)
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    if isinstance(node, ast.Name) and node.id in values:
-        return values[node.id]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_evaluate(node.operand, values)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return int(not _evaluate(node.operand, values))
-    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-        left, right = _evaluate(node.left, values), _evaluate(node.right, values)
-        if right == 0 and isinstance(node.op, ast.FloorDiv | ast.Mod):
-            return 0
-        return _BINARY[type(node.op)](left, right)
-    if isinstance(node, ast.BoolOp):
-        every = isinstance(node.op, ast.And)
-        parts = (bool(_evaluate(part, values)) for part in node.values)
-        return int(all(parts) if every else any(parts))
-    if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
-        terms = [_evaluate(part, values) for part in (node.left, *node.comparators)]
-        pairs = itertools.pairwise(terms)
-        return int(all(_COMPARE[type(op)](a, b) for op, (a, b) in zip(node.ops, pairs, strict=True)))
-    raise ParameterError(f"expected integers, parameters and + - * // % comparisons, got {ast.dump(node)[:60]}")
+    match node:
+        case ast.Expression():
+            return _evaluate(node.body, values)
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.Name():
+            return values[node.id]
+        case ast.UnaryOp():
+            value = _evaluate(node.operand, values)
+            return int(not value) if isinstance(node.op, ast.Not) else -value
+        case ast.BinOp():
+            left, right = _evaluate(node.left, values), _evaluate(node.right, values)
+            if right == 0 and isinstance(node.op, ast.FloorDiv | ast.Mod):
+                return 0
+            return _BINARY[type(node.op)](left, right)
+        case ast.BoolOp():
+            parts = (bool(_evaluate(part, values)) for part in node.values)
+            return int(all(parts) if isinstance(node.op, ast.And) else any(parts))
+        case ast.Compare():
+            terms = [_evaluate(part, values) for part in (node.left, *node.comparators)]
+            pairs = itertools.pairwise(terms)
+            return int(all(_COMPARE[type(op)](a, b) for op, (a, b) in zip(node.ops, pairs, strict=True)))
+    raise AssertionError(f"{node} passed `_parsed`")
 
 
 def _as_python(expression: str) -> str:
@@ -121,13 +130,23 @@ class ParameterSpace:
     parameters: tuple[Parameter, ...] = ()
     constraints: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        declared = {parameter.name for parameter in self.parameters}
+        for text in self.constraints:
+            if unknown := sorted(_parsed(text)[1] - declared):
+                raise ParameterError(
+                    f"'require {text}' names {unknown[0]}, which is not declared; "
+                    f"add a line: evoforge: param {unknown[0]} = 4 in {{1, 2, 4}}"
+                )
+
     @classmethod
     def parse(cls, source: str) -> ParameterSpace:
         """Reads the header lines of a kernel.
 
         Raises:
             ParameterError: a line that starts with ``evoforge:`` and is neither a param nor a
-                require, names a parameter twice, or whose defaults break its own constraints.
+                require, names a parameter twice or requires something of none, or whose defaults break its own
+                constraints.
         """
         parameters: list[Parameter] = []
         constraints: list[str] = []
@@ -135,11 +154,11 @@ class ParameterSpace:
             found = _LINE.match(line)
             if not found:
                 continue
-            text = found.group(1)
+            text = found.group(1).strip()
             param = _PARAM.match(text)
             if param:
                 try:
-                    choices = tuple(int(word) for word in param.group(3).split(","))
+                    choices = tuple(int(word) for word in param.group(3).rstrip().removesuffix(",").split(","))
                     default = int(param.group(2))
                 except ValueError:
                     raise ParameterError(
@@ -155,8 +174,10 @@ class ParameterSpace:
             elif text.startswith(("param", "require")):
                 raise ParameterError(
                     f"line {number}: expected 'evoforge: param NAME = 4 in {{1, 2, 4}}' or "
-                    f"'evoforge: require EXPRESSION', got {text!r}"
+                    f"'evoforge: require EXPRESSION', got {text[:200]!r}"
                 )
+        if (length := sum(map(len, constraints))) > _MAX_REQUIRED:
+            raise ParameterError(f"expected at most {_MAX_REQUIRED} characters in all require lines, got {length}")
         names = [parameter.name for parameter in parameters]
         if len(set(names)) != len(names) or len(names) > _MAX_PARAMETERS:
             raise ParameterError(f"expected at most {_MAX_PARAMETERS} differently named parameters, got {names}")
@@ -238,14 +259,29 @@ class ParameterSpace:
 
 
 def _holds(text: str, values: Params) -> bool:
-    return bool(_evaluate(_parsed(text), values))
+    return bool(_evaluate(_parsed(text)[0], values))
 
 
 @functools.lru_cache(maxsize=1024)
-def _parsed(text: str) -> ast.Expression:
+def _parsed(text: str) -> tuple[ast.Expression, frozenset[str]]:
+    """The tree, all of which `_evaluate` knows, whatever of it the values call for; and the names in it."""
     if len(text) > _MAX_EXPRESSION:
         raise ParameterError(f"expected at most {_MAX_EXPRESSION} characters after 'require', got {len(text)}")
     try:
-        return ast.parse(text, mode="eval")
+        tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ParameterError(f"expected an expression after 'require', got {text!r}") from None
+    names: set[str] = set()
+    level: list[ast.AST] = [tree]
+    for _ in range(_MAX_DEPTH):
+        for node in level:
+            if not isinstance(node, _NODES) or (isinstance(node, ast.Constant) and type(node.value) is not int):
+                raise ParameterError(
+                    f"expected integers, parameters and + - * // % comparisons, got {type(node).__name__} in {text!r}"
+                )
+            if isinstance(node, ast.Name):
+                names.add(node.id)
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    if level:
+        raise ParameterError(f"expected less nesting after 'require', got {text!r}")
+    return tree, frozenset(names)

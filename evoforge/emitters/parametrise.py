@@ -42,7 +42,7 @@ class ParametriseEmitter:
             cell
             for cell, (_, candidate) in sorted(view.elites.items())
             if candidate.genome is None
-            and len(candidate.space.parameters) <= _FEW
+            and len(candidate.declared.parameters) <= _FEW
             and (self.name, candidate.id) not in view.asked
             and view.memory is not None
             and view.memory.asked(self.name, candidate.id) < _TRIES

@@ -108,7 +108,7 @@ class Selection:
         """Dirichlet parameters over `goals` and, last, nowhere."""
         prior = [0.5 ** distance(parent, goal) for goal in goals]
         scale = _PRIOR_MASS / sum(prior)
-        seen = self._landings.get((parent, operator), {})
+        seen = self.landings(parent, operator)
         lost = sum(count for cell, count in seen.items() if cell is None or cell not in goals)
         return [p * scale + seen.get(goal, 0) for p, goal in zip(prior, goals, strict=True)] + [_NOWHERE_MASS + lost]
 

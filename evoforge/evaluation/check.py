@@ -46,23 +46,20 @@ _THREADS = 4
 class Check:
     """The verdict on all outputs of one call.
 
-    `max_error` is max |y − y64| over finite elements, `relative_l2` the worst output's
-    ‖y − y64‖ / ‖y64‖ (0 for integers). `same` is whether the outputs are bit for bit those that they
-    were compared with, if any.
+    `max_error` is max |y − y64| over finite elements. `same` is whether the outputs are bit for bit those that
+    they were compared with, if any.
     """
 
     passed: bool
     reason: str
     max_error: float
-    relative_l2: float
     same: bool = True
 
 
 class _Result(ctypes.Structure):
     _fields_ = (
         ("beyond", ctypes.c_int64), ("hard", ctypes.c_int64), ("nonfinite", ctypes.c_int64), ("worst", ctypes.c_int64),
-        ("max_error", ctypes.c_double), ("sum_error2", ctypes.c_double), ("sum_reference2", ctypes.c_double),
-        ("differs", ctypes.c_int64),
+        ("max_error", ctypes.c_double), ("differs", ctypes.c_int64),
     )  # fmt: skip
 
 
@@ -193,20 +190,18 @@ def _judge(
     most: Callable[[float], float] = lambda mean: mean,
 ) -> Check:  # fmt: skip
     """`most`: how many elements may be out of tolerance where that many are allowed in the mean."""
-    reason, max_error, relative, same = "", 0.0, 0.0, True
+    reason, max_error, same = "", 0.0, True
     for at, (spec, y, (y64, d), error) in enumerate(zip(specs, values, pairs, ref_error, strict=True)):
         found = _compare(spec, y, y64, d, error, tolerance, earlier[at] if earlier else None)
         max_error = max(max_error, found.max_error)
         same = same and not found.differs
-        if found.sum_reference2 > 0:
-            relative = max(relative, math.sqrt(found.sum_error2 / found.sum_reference2))
         # An integer output has no share to give away: its tolerance is zero.
         allowed = int(most(_SHARE_OUTSIDE[spec.itemsize] * y.size)) if spec.is_float else 0
         if not reason and (found.hard or found.beyond > allowed):
             reason = _wrong(spec, y, y64, found)
         if not reason and found.beyond and d is not None and y.shape == spec.shape:
             reason = _wrong_slice(spec, y, y64, d, tolerance.factor)
-    return Check(not reason, reason, max_error, relative, same)
+    return Check(not reason, reason, max_error, same)
 
 
 def _compare(
@@ -233,7 +228,7 @@ def _compare(
     whole = max(found, key=lambda part: (part.hard > 0, part.beyond > 0, part.nonfinite > 0, part.max_error))
     for part in found:
         if part is not whole:
-            for name in ("beyond", "hard", "nonfinite", "sum_error2", "sum_reference2"):
+            for name in ("beyond", "hard", "nonfinite"):
                 setattr(whole, name, getattr(whole, name) + getattr(part, name))
             whole.max_error = max(whole.max_error, part.max_error)
             whole.differs |= part.differs
@@ -374,7 +369,7 @@ class Samples:
         found = _judge(specs, values, pairs, reference.ref_error, tolerance, most=_by_chance)
         if found.passed:
             return found
-        return Check(False, f"in a timed batch, at a sampled element: {found.reason}", found.max_error, 0.0)
+        return Check(False, f"in a timed batch, at a sampled element: {found.reason}", found.max_error)
 
 
 def _by_chance(mean: float) -> float:

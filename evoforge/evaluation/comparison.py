@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from evoforge.evaluation.priority import measuring
 from evoforge.evaluation.stand import Stand
+from evoforge.evaluation.timing import t_quantile
 from evoforge.evaluation.trial import Trial
 
 __all__ = ["Comparison", "Verdict", "duel", "judged", "looked_at", "trimmed_interval"]
@@ -90,14 +91,12 @@ def trimmed_interval(values: Sequence[float], confidence: float) -> tuple[float,
 
     Yuen's interval: the winsorised deviation, Student's t over what is left (Yuen 1974).
     """
-    from scipy.stats import t
-
     ordered, cut = sorted(values), int(_TRIMMED * len(values))
     left = len(ordered) - 2 * cut
     inner = ordered[cut : cut + left]
     winsorised = [inner[0]] * cut + inner + [inner[-1]] * cut
     error = statistics.stdev(winsorised) * math.sqrt(len(ordered) - 1) / math.sqrt(left * (left - 1))
-    return statistics.fmean(inner), float(t.ppf(0.5 + confidence / 2, left - 1)) * error
+    return statistics.fmean(inner), t_quantile(left - 1, confidence) * error
 
 
 def duel(stand: Stand, first: Trial, second: Trial, blocks: int) -> tuple[float, float]:

@@ -46,7 +46,6 @@ _REPLY = struct.Struct("<Q2i2q224s")
 _INFO, _PREPARE, _RUN, _READY, _OPEN = 1, 2, 3, 4, 5
 _NO_FILL = 256
 _CODES = list(DTYPES)
-_START_S = 10.0
 _MORE_TURNS, _TURN_S = 4, 5.0  # for a process that has hardly been let run: how often, and for how long at most
 _RETURNED, _HARNESS = 1, 7
 _STATUSES = {

@@ -23,7 +23,7 @@ from evoforge.evaluation.dtypes import DTYPE_NAMES
 from evoforge.evaluation.imported import read_imported
 
 __all__ = [
-    "accepted_controls", "apply_overrides", "build_task", "constants_of", "effective_overrides", "load_task",
+    "accepted_controls", "apply_overrides", "build_task", "effective_overrides", "load_task",
     "parse_set", "tolerance_of",
 ]  # fmt: skip
 
@@ -83,11 +83,6 @@ def parse_set(text: str) -> tuple[str, Any]:
 def effective_overrides(task: Task, workload: Workload) -> dict[str, Any]:
     """What replaces the module's constants in `workload`: the task's, then the workload's own."""
     return {**task.overrides, **workload.overrides}
-
-
-def constants_of(source: str) -> dict[str, int]:
-    """Name → line of every top-level ``NAME = …``: what can be overridden."""
-    return {name: value.lineno for name, value in _assignments(ast.parse(source)) if name not in _RESERVED}
 
 
 def apply_overrides(source: str, overrides: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ __all__ = [
     "ring_size",
     "significantly_below",
     "t_half_width",
-    "t_lower",
+    "t_quantile",
 ]
 
 BRIEF_LOG2 = 0.32
@@ -297,21 +297,18 @@ def cold_size(signature: Signature) -> int | None:
     return count if count <= min(_COLD_SETS, _COLD_TENSORS // max(len(signature.inputs), 1)) else None
 
 
-def t_lower(values: Sequence[float], confidence: float = 0.95) -> float:
-    """One-sided lower Student-t bound of the mean; −inf for fewer than two values."""
-    if len(values) < 2:
-        return -math.inf
-    from scipy.stats import t
+def t_quantile(degrees: int, confidence: float) -> float:
+    """Student's t for a two-sided interval."""
+    from scipy.special import stdtrit
 
-    spread = statistics.stdev(values) / math.sqrt(len(values))
-    return statistics.fmean(values) - float(t.ppf(confidence, len(values) - 1)) * spread
+    return float(stdtrit(degrees, 0.5 + confidence / 2))
 
 
 def t_half_width(values: Sequence[float], confidence: float = 0.95) -> float:
     """Half the width of the two-sided Student-t interval of the mean; inf for fewer than two values."""
     if len(values) < 2:
         return math.inf
-    return statistics.fmean(values) - t_lower(values, 0.5 + confidence / 2)
+    return t_quantile(len(values) - 1, confidence) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def significantly_below(values: Sequence[float], threshold: float) -> bool:

@@ -22,14 +22,11 @@ class Caps:
     """The most that models may take; None: no limit. `usd` 0 forbids calls that cost, free ones pass.
 
     `calls` counts what a provider sees: attempts that are made again are among them.
-
-    `minutes` counts the time that calls took, waits between attempts included, side by side or not.
     """
 
     usd: float | None = None
     tokens: int | None = None
     calls: int | None = None
-    minutes: float | None = None
 
 
 @dataclass(frozen=True)
@@ -262,8 +259,6 @@ class Ledger:
         made = totals.requests + sum(other.attempts for other in held)
         if caps.calls is not None and made + most.attempts > caps.calls:
             return _sentence("one of the calls", f"0 of {caps.calls:,}", held)
-        if caps.minutes is not None and totals.seconds >= 60 * caps.minutes:
-            return _sentence("some minutes", f"0 of {caps.minutes:g}", held)
         return None
 
 

@@ -46,7 +46,6 @@ class Kernel:
     requires: list[str] = field(default_factory=list)
     own: dict[str, str] = field(default_factory=dict)
     pieces: list[dict[str, str]] = field(default_factory=list)
-    declarations: list[str] = field(default_factory=list)
     body: list[str] = field(default_factory=list)
     pointers: dict[str, str] = field(default_factory=dict)
     flags: dict[str, str] = field(default_factory=dict)

@@ -150,6 +150,10 @@ class Op:
     args: tuple[Expr, ...]
     dtype: str
 
+    def __post_init__(self) -> None:
+        if OPS.get(self.name) != len(self.args):
+            raise ValueError(f"expected an operator of as many arguments, got {self.name} of {len(self.args)}")
+
 
 @dataclass(frozen=True)
 class Cast:

@@ -16,7 +16,6 @@ typedef struct {
     int64_t nonfinite;    // NaN or Inf where the reference has none, or the other way round
     int64_t worst;        // where some are beyond: the first non-finite mismatch, else the largest error; else -1
     double max_error;     // largest finite |y - y64|
-    double sum_error2, sum_reference2;
     int64_t differs;      // whether a byte differs from `earlier`, where one is given
 } evo_check;
 
@@ -62,8 +61,8 @@ static inline double last_place(double r, int digits, int least) {
         int64_t worst_chunk = -1;                                                                            \
         for (int64_t at = 0; at < n; at += CHUNK) {                                                          \
             int64_t end = at + CHUNK < n ? at + CHUNK : n, beyond = 0, hard = 0, odd = 0, doubtful = 0;      \
-            double top = 0.0, error2 = 0.0, reference2 = 0.0, largest = 0.0;                                 \
-            _Pragma("omp simd reduction(| : doubtful) reduction(+ : error2, reference2) reduction(max : top, largest)") \
+            double top = 0.0, largest = 0.0;                                                                 \
+            _Pragma("omp simd reduction(| : doubtful) reduction(max : top, largest)")               \
             for (int64_t i = at; i < end; i++) {                                                             \
                 double r = y64[i], error = fabs(WIDEN(y, i) - r), size = fabs(r);                            \
                 double tolerance = factor * (double)d[i] + FLOOR;                                            \
@@ -71,28 +70,23 @@ static inline double last_place(double r, int digits, int least) {
                 doubtful |= (error <= tolerance ? 0 : 1) | (error <= DBL_MAX ? 0 : 1);                       \
                 top = error > top ? error : top;                                                             \
                 largest = size > largest ? size : largest;                                                   \
-                error2 += error * error;                                                                     \
-                reference2 += r * r;                                                                         \
             }                                                                                                \
             if (doubtful || !(largest <= LARGEST)) {                                                         \
-                top = error2 = reference2 = 0.0;                                                             \
-                _Pragma("omp simd reduction(+ : beyond, hard, odd, error2, reference2) reduction(max : top)") \
+                top = 0.0;                                                                                   \
+                _Pragma("omp simd reduction(+ : beyond, hard, odd) reduction(max : top)")                 \
                 for (int64_t i = at; i < end; i++) {                                                         \
                     JUDGE(WIDEN, DIGITS, LEAST, LARGEST, FLOOR)                                              \
-                    double finite_error = plain ? error : 0.0, finite_reference = plain ? r : 0.0;           \
+                    double finite_error = plain ? error : 0.0;                                               \
                     odd += wrong;                                                                            \
                     beyond += wrong | (finite_error > tolerance ? 1 : 0);                                    \
                     hard += wrong | ((finite_error > tolerance ? 1 : 0) & (finite_error > floor_ ? 1 : 0));  \
                     top = finite_error > top ? finite_error : top;                                           \
-                    error2 += finite_error * finite_error;                                                   \
-                    reference2 += finite_reference * finite_reference;                                       \
                 }                                                                                            \
             }                                                                                                \
             if (earlier && !out->differs)                                                                    \
                 out->differs = !!memcmp((const char*)y + at * SIZE, (const char*)earlier + at * SIZE,        \
                                         (size_t)(end - at) * SIZE);                                          \
             out->beyond += beyond, out->hard += hard, out->nonfinite += odd;                                 \
-            out->sum_error2 += error2, out->sum_reference2 += reference2;                                    \
             out->max_error = top > out->max_error ? top : out->max_error;                                    \
             double excess = odd ? INFINITY : beyond ? top : 0.0;                                             \
             if (excess > worst_excess) worst_excess = excess, worst_chunk = at;                              \

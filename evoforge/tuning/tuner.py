@@ -40,6 +40,8 @@ class Tuner:
         space: the candidate's declared parameters.
         seed: of everything random in here.
         trials: how many points `ask` may return.
+        later: how many more other tuners of this candidate may return after these: where there are no more points
+            than all of them, each will be judged.
         known: points judged before, as they would be told; never asked again.
         enqueue: points to try first (winners on the parent, on similar tasks, on other targets);
             fitted to the space by `ParameterSpace.inherit`.
@@ -53,6 +55,7 @@ class Tuner:
         *,
         seed: int,
         trials: int,
+        later: int = 0,
         known: Sequence[tuple[Params, float | None, Status]] = (),
         enqueue: Sequence[Params] = (),
         scores: Callable[[Sequence[Params]], Sequence[float]] | None = None,
@@ -73,27 +76,8 @@ class Tuner:
                 self._judged[self._key(params)] = (value, Status.WRONG if value is None else status)
         self._known = dict(self._judged)
         self._first = [space.inherit(params) for params in enqueue]
-        self._few = self._enumerate(min(_ENUMERATE, trials))
+        self._few = self._enumerate(min(_ENUMERATE, trials + later))
         self._study: Any = None
-
-    @property
-    def exhaustive(self) -> bool:
-        """Whether every feasible point will be judged."""
-        return self._few is not None
-
-    @property
-    def trials_left(self) -> int:
-        """How many more points `ask` may return."""
-        return self._left
-
-    @property
-    def best(self) -> tuple[dict[str, int], float] | None:
-        """The judged point with the highest value; the earliest of equal ones; None before any."""
-        found: tuple[dict[str, int], float] | None = None
-        for key, (value, status) in self._judged.items():
-            if value is not None and status is Status.CORRECT and (found is None or value > found[1]):
-                found = (self._params(key), value)
-        return found
 
     def ask(self) -> dict[str, int] | None:
         """Feasible values that were never returned nor known; None when trials or points run out."""

@@ -43,6 +43,12 @@ def test_confirmations_go_on_while_there_is_time() -> None:
     assert not replay.in_time
 
 
+def test_a_search_without_limits_has_come_as_far_as_one_of_6000_evaluations() -> None:
+    endless = Clock(evals=None, budget_s=None)
+    assert [endless.progress(at) for at in (0, 3000, 6000, 60_000)] == [0.0, 0.5, 1.0, 1.0]
+    assert [Clock(evals=limit, budget_s=None).progress(3000) for limit in (4000, 60_000)] == [0.75, 0.5]
+
+
 def test_the_race_at_the_end_is_kept_time_for() -> None:
     """At most 20 s, and a fifteenth of the budget; without one a quarter of what was measured, 5 s at least."""
     unlimited = [Clock(evals=3, budget_s=None, recorded_s=measured).race_s for measured in (16.0, 40.0, 600.0)]

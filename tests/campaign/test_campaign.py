@@ -160,6 +160,29 @@ def test_recorded_evaluations_give_the_same_candidates_and_archive(
     ]
 
 
+def held(folder: Path) -> list[str]:
+    """The files under `folder` that this process holds open."""
+    links = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
+    return [link for link in links if link.startswith(str(folder))]
+
+
+def test_a_replay_that_is_run_again_measures_nothing_and_no_store_stays_open(
+    finished: tuple[str, Any, Recorder], small_task: Path, tmp_path: Path
+) -> None:
+    """Without a limit of evaluations of its own, too: where its recording ends is one."""
+    url, result, _ = finished
+    recording, recorder = Path(url.removeprefix("sqlite:///")).parent, Recorder()
+    campaign = Campaign.create(config(small_task), f"sqlite:///{tmp_path}/again.db", replay=url)
+    assert not held(tmp_path)
+    campaign.run()
+    assert not held(tmp_path) + held(recording)
+    campaign.extend(Budget(minutes=30))
+    assert campaign.run(recorder).evaluations == result.evaluations
+    (notice,) = [event.data["text"] for event in recorder.events if event.kind == "notice"]
+    assert f"has had all {EVALS} evaluations that its recording holds; give --evals N" in notice
+    assert not held(tmp_path) + held(recording)
+
+
 def test_a_miss_stops_a_replay_and_says_how_to_go_on(
     finished: tuple[str, Any, Recorder], small_task: Path, tmp_path: Path
 ) -> None:
@@ -195,6 +218,7 @@ def test_an_existing_name_is_refused(finished: tuple[str, Any, Recorder], small_
     url, _, _ = finished
     with pytest.raises(UsageError, match="small-1"):
         Campaign.create(config(small_task, name="small-1"), url)
+    assert not held(Path(url.removeprefix("sqlite:///")).parent)
 
 
 def test_a_class_that_was_changed_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,6 +271,7 @@ def test_a_changed_machine_is_named_and_refused(
     monkeypatch.setattr(_checks, "resolve_target", other_compiler)
     with pytest.raises(EnvironmentChangedError, match=r"compiler was .* is 'g\+\+ 99'"):
         Campaign.resume("small-1", url)
+    assert not held(Path(url.removeprefix("sqlite:///")).parent)
 
 
 def test_without_a_compiler_that_is_what_is_said(

@@ -93,6 +93,22 @@ def test_a_champion_of_a_storm_falls_rounds_later(travelled: tuple[Journey, Mach
     assert max(machine.confirmed.count(text) for text in machine.heights) <= 3, "doubt has an end"
 
 
+def test_where_the_best_falls_nobody_is_confirmed_who_looked_slower_still() -> None:
+    machine = Machine({"// elite": [1.0, 1.0, 0.8, 0.8, 0.8], "// slower": [0.5] * 9})
+    journey = Journey(
+        "c", cast(Store, Forgetful()), State(None), cast(Any, machine), Narrator(None), Clock(None, None), 0, 0, {}
+    )
+    for ticket, text in enumerate(machine.heights):
+        candidate = Candidate("cpp", text)
+        journey.state.propose(ticket, Proposal(candidate, operator="sample", emitter="sample"))
+        trial = measured(candidate, machine.heights[text].pop(0), Kind.TRIAL)
+        journey.state.note(trial)
+        journey.confirm(ticket, candidate, [trial])
+    for _ in range(4):
+        journey.doubt()
+    assert machine.confirmed == ["// elite"] * 3
+
+
 @pytest.mark.parametrize(
     ("second", "champion", "times"), [(1.05, "// challenger", 2), (0.6, "// incumbent", 2), (None, "// challenger", 1)]
 )
@@ -198,6 +214,52 @@ def test_tuning_pays_no_second_time_for_a_program() -> None:
     for _ in range(9):
         journey.deepen(drawn=True)
     assert sorted(params["T"] for params in judged) == [4, 8, 16, 32]
+
+
+def test_a_stored_text_whose_header_is_read_no_more_is_tuned_no_more() -> None:
+    """An earlier version took it; the campaign that holds it goes on."""
+    journey = Journey(
+        "c", cast(Store, Forgetful()), State(None), cast(Any, Course()), Narrator(None), Clock(None, None), 0, 12, {},
+        breadth=0.0,
+    )  # fmt: skip
+    header = "\n// evoforge: param A = 1 in {1, 2}\n// evoforge: require A == 1 or B == 2\n"
+    stored = Proposal(Candidate("cpp", f"// 1.0 {header}"), operator="improve", emitter="improve")
+    assert journey.start(stored) is None
+    assert journey.travel(0, stored).statuses == (Status.CORRECT,)
+    assert len(journey.state.archive) == 1 and not journey.deepen(drawn=True)
+
+
+def test_a_program_that_is_met_again_takes_no_trial_of_its_slice() -> None:
+    """Two trials at a time, of two programs at six settings: one is the first, and five cost one trial."""
+    journey = Journey(
+        "c", cast(Store, Forgetful()), State(None), cast(Any, Compiler()), Narrator(None), Clock(None, None), 0, 12, {},
+        breadth=0.0,
+    )  # fmt: skip
+    header = "// evoforge: param T = 8 in {4, 8}\n// evoforge: param IDLE = 1 in {1, 2, 3}\n"
+    candidate = Candidate("cpp", f"{header}int tile = T;")
+    outcome = journey.travel(0, Proposal(candidate, operator="sample", emitter="sample"))
+    assert outcome.statuses.count(Status.DUPLICATE) == 4 and journey.state.spent == 2
+    assert all(journey.state.known(candidate.id, values) for values in candidate.space.points())
+
+
+def test_few_settings_are_all_tried_without_a_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there are trials in all, though they come two at a time."""
+    import optuna
+
+    made: list[object] = []
+    create = optuna.create_study
+    monkeypatch.setattr(optuna, "create_study", lambda **given: made.append(given) or create(**given))
+    for trials in (8, 6):
+        journey = Journey(
+            "c", cast(Store, Forgetful()), State(None), cast(Any, Compiler()), Narrator(None), Clock(None, None), 0,
+            trials, {}, breadth=0.0,
+        )  # fmt: skip
+        header = f"// evoforge: param T = 8 in {{{', '.join(map(str, range(1, 9)))}}}\n"
+        journey.travel(0, Proposal(Candidate("cpp", f"{header}int tile = T;"), operator="sample", emitter="sample"))
+        while journey.deepen(drawn=True):
+            pass
+        assert journey.state.spent == min(8, trials + 1)
+        assert bool(made) == (trials < 7)
 
 
 class Broken(Compiler):

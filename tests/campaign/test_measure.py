@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from evoforge.archives import racers
-from evoforge.campaign._measure import Recorded
-from evoforge.core import Block, Candidate, Evaluation, Kind, Status, Target, Task, Workload, WorkloadTiming
+from evoforge.archives.descriptor import Descriptor
+from evoforge.campaign._measure import Live, Recorded
+from evoforge.core import Block, Candidate, Evaluation, Kind, Params, Status, Target, Task, Workload, WorkloadTiming
 from evoforge.errors import NotFoundError
 from evoforge.storage import open_store
 
@@ -31,6 +33,15 @@ def test_a_replay_is_served_its_own_campaigns_rows_first(tmp_path: Path) -> None
             store.record_outcome(name, 0, kernel, [evaluation], emitter="sample")
         for first, log2 in (("older", 0.0), ("newer", 2.0), (None, 0.0)):
             assert Recorded(store, task, target, first=first).trial(kernel, {}, None).objective == log2
+
+
+def test_the_code_of_a_text_whose_header_cannot_be_read_is_not_known() -> None:
+    class Judge:
+        def build(self, candidate: Candidate, params: Params) -> object:
+            return candidate.space
+
+    live = Live(cast(Any, Judge()), Descriptor(), build_jobs=1)
+    assert live.object_hash(Candidate("cpp", "// evoforge: param what"), {}) is None
 
 
 def test_copies_of_one_measurement_are_one(tmp_path: Path) -> None:

@@ -225,6 +225,24 @@ def test_what_a_rival_rose_by_is_nobodys_gain() -> None:
     assert won.placement is AddStatus.IMPROVED and won.gain == pytest.approx(now.objective)
 
 
+def test_an_elite_that_falls_while_it_travels_has_no_gain_of_less_than_nothing() -> None:
+    state = State(None)
+    elite = Candidate("cpp", "// elite")
+    proposal = Proposal(elite, operator="sample", emitter="sample")
+    state.propose(0, proposal)
+    for row in (_measured(elite, 1.0, Kind.TRIAL), _measured(elite, 1.0, Kind.CONFIRM)):
+        state.note(row)
+    state.settle()
+    before = {one.cell: one for one in state.archive}
+    again = [_measured(elite, 0.2, Kind.CONFIRM), _measured(elite, 0.2, Kind.CONFIRM)]
+    for row in again:
+        state.note(row)
+    state.settle()
+    (now,) = state.archive
+    assert now.objective < 1.0, "else this shows nothing"
+    assert state.outcome(proposal, 0, again, before).gain == 0.0
+
+
 def test_a_point_that_compiled_to_another_kernels_code_is_known_though_it_has_no_trial() -> None:
     state = State(None)
     candidate = Candidate("cpp", "// one")

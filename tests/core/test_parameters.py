@@ -1,9 +1,11 @@
 import contextlib
+import itertools
+import re
 from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evoforge.core import Parameter, ParameterSpace
@@ -74,6 +76,16 @@ def test_operators_of_c_mean_what_they_mean_there(expression: str, feasible: set
         ("// evoforge: require 1 < 2\n" * 65, "line 65: expected at most 64 require lines"),
         ("// evoforge: param T = 4 in {4}\n// evoforge: require T > 4", "defaults break"),
         ("// evoforge: param T = 4 in {4}\n// evoforge: param T = 4 in {4}", "differently named"),
+        ("// evoforge: param A = 1 in {1, 2}\n// evoforge: require A == 1 or B == 2", "names B, which is not declared"),
+        ("// evoforge: param A = 1 in {1, 2}\n// evoforge: require A == 2 and f() or A == 1", "got Call in"),
+        ("// evoforge: require 1 or 1 << 99", "got LShift in"),
+        ("// evoforge: require 1 or 9 ** 9 ** 9", "got Pow in"),
+        ("// evoforge: require 1 or 1 in 2", "got In in"),
+        ("// evoforge: require 1 or 0.5", "got Constant in"),
+        ("// evoforge: require " + "-" * 400 + "1", "less nesting"),
+        (("// evoforge: require 1" + " + 1" * 60 + "\n") * 6, "at most 1000 characters in all"),
+        (f"// evoforge: param T = 1 in {{1, {2**63}}}", "must fit 64 bits"),
+        (f"// evoforge: param {'T' * 65} = 1 in {{1}}", "expected 'evoforge: param NAME"),
     ],
 )
 def test_a_header_that_cannot_be_read_says_what_was_expected(line: str, says: str) -> None:
@@ -127,6 +139,51 @@ def test_require_knows_python_arithmetic_and_zero_division() -> None:
 def test_a_hostile_header_is_an_error_or_read(line: str) -> None:
     with contextlib.suppress(ParameterError):
         ParameterSpace.parse(f"// evoforge: {line}\n").feasible({})
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["param T = 1 in {1 %s x}", "param T = 1 in {1} %s x", "param T = 1 in {1} ; %s x", "require 1 %s x", "T %s x"],
+)
+def test_blanks_without_end_are_read_in_one_go(line: str) -> None:
+    """Where patterns share the blanks between them, this many take hours."""
+    with contextlib.suppress(ParameterError):
+        ParameterSpace.parse(f"// evoforge: {line % (' ' * 150_000)}\n")
+
+
+OPERATORS = ["+", "-", "*", "/", "%", "<", "==", "!=", "&&", "||", "and", "or", "<<", "**", "in"]
+EXPRESSIONS = st.recursive(
+    st.sampled_from(["A", "A", "B", "D", "0", "1", "64", "0.5", "f()"]),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(OPERATORS), inner).map(" ".join),
+        inner.map(lambda text: f"({text})"),
+        st.tuples(st.sampled_from(["!", "not ", "-", "~"]), inner).map("".join),
+    ),
+    max_leaves=8,
+)
+VALUES = st.sampled_from([0, 1, 2, 3, -1, 64, 2**31, 2**63 - 1, 1 - 2**63, 2**63, 2**70, -(2**70)])
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from("ABC"), st.lists(VALUES, min_size=1, max_size=6, unique=True)),
+    st.lists(EXPRESSIONS, max_size=2),
+)
+def test_a_header_that_was_read_never_fails_later(table: dict[str, list[int]], requires: list[str]) -> None:
+    lines = [f"// evoforge: param {n} = {c[0]} in {{{', '.join(map(str, c))}}}" for n, c in table.items()]
+    try:
+        space = ParameterSpace.parse("\n".join([*lines, *(f"// evoforge: require {text}" for text in requires)]))
+    except ParameterError:
+        return
+    for text in requires:  # what the defaults do not call for as well
+        assert set(re.findall("[A-D]", text)) <= table.keys()
+        assert not re.search(r"<<|\*\*|\bin\b|0\.5|f\(|~", text)
+    points, rng = list(space.points()), np.random.default_rng(0)
+    assert space.defaults() in points
+    for values in (space.draw(rng), space.nearest(), space.inherit(points[-1])):
+        assert values in points
+    for values in itertools.product(*(one.choices for one in space.parameters)):
+        assert space.broken(dict(zip(space.defaults(), values, strict=True))) >= 0
 
 
 def test_drawn_values_are_feasible_and_the_defaults_where_hardly_any_are() -> None:

@@ -63,7 +63,6 @@ def test_the_rounded_reference_passes() -> None:
     ):
         found = checked(y, reference_of(y64), dtype)
         assert found.passed, (dtype, found.reason)
-    assert checked(y64.astype(np.float32), reference_of(y64)).relative_l2 < 1e-7
 
 
 def test_the_tolerance_is_512_times_d() -> None:
@@ -221,7 +220,6 @@ def test_the_native_pass_agrees_with_numpy(size: int, seed: int, dtype: str, ref
     found = checked(y, reference_of(y64, d, ref_error), dtype)
     assert found.passed == (hard == 0 and beyond <= size // (10_000 if dtype == "f16" else 1000))
     assert found.max_error == error.max()
-    assert found.relative_l2 == pytest.approx(np.linalg.norm(error) / np.linalg.norm(y64), rel=1e-9, abs=1e-15)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "i32"])

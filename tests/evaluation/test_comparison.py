@@ -47,6 +47,19 @@ def test_a_small_difference_in_noise_is_found_by_looking_again() -> None:
     assert 7 * 400 < pairs[0] < 20 * 400
 
 
+@pytest.mark.parametrize(("middle", "spread", "asked"), [(0.0, 0.002, 8), (0.012, 0.0001, 32), (0.0, 0.2, 32)])
+def test_what_is_alike_is_given_up_at_the_first_look(middle: float, spread: float, asked: int) -> None:
+    """Not what differs by less than the margin, nor what cannot be told from something that does."""
+    pairs = [0]
+
+    def pair() -> tuple[float, float]:
+        pairs[0] += 1
+        return middle + spread * (-1) ** pairs[0], 0.001 * (-1) ** pairs[0]
+
+    assert looked_at(pair).verdict is Verdict.SAME
+    assert pairs[0] == asked
+
+
 def test_a_storm_over_one_pair_in_ten_hides_no_difference_and_makes_none() -> None:
     rng = np.random.default_rng(0)
 

@@ -184,7 +184,6 @@ def test_a_cap_can_be_spent_to_the_last_cent() -> None:
     [
         (Caps(tokens=399), r"200 tokens, 199 of 399 are left"),
         (Caps(calls=1), r"one of the calls, 0 of 1 are left"),
-        (Caps(minutes=0.5), r"some minutes, 0 of 0.5 are left"),
         (Caps(usd=0.3), r"\$0.1000 of \$0.3"),
     ],
 )

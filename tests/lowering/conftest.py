@@ -16,8 +16,8 @@ import torch
 from evoforge.core import DTYPES
 from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.ir import Graph
-from evoforge.lowering.naive import print_naive
 from evoforge.paths import include_dir
+from tests.lowering.naive import print_naive
 
 TORCH = {
     "f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16, "i8": torch.int8,

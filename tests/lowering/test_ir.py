@@ -16,6 +16,7 @@ from evoforge.lowering.ir import (
     Axis,
     Cast,
     Const,
+    Expr,
     Graph,
     Guard,
     Indirect,
@@ -78,3 +79,9 @@ def test_loads_are_found_inside_indirect_indices_and_rewritten_bottom_up() -> No
     assert [node for node in nodes(Op("neg", (outer,), "f32")) if isinstance(node, Load)] == [inner, outer], "bottom-up"
     renamed = rewrite(outer, lambda node: Load("in9", node.index) if node == inner else node)
     assert [load.tensor for load in loads(renamed)] == ["in0", "in9"]
+
+
+@pytest.mark.parametrize(("name", "args"), [("add", (X,)), ("sqrt", (X, X)), ("cbrt", (X,))])
+def test_an_operator_takes_as_many_arguments_as_it_has(name: str, args: tuple[Expr, ...]) -> None:
+    with pytest.raises(ValueError, match=f"got {name} of {len(args)}"):
+        Op(name, args, "f32")

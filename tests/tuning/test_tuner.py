@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,6 +37,17 @@ def drive(tuner: Tuner, objective: Callable[[Mapping[str, int]], float]) -> list
     return asked
 
 
+@pytest.fixture
+def studies(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Optuna's, of the tuners that draw."""
+    import optuna
+
+    made: list[Any] = []
+    create = optuna.create_study
+    monkeypatch.setattr(optuna, "create_study", lambda **given: made.append(create(**given)) or made[-1])
+    return made
+
+
 def smooth(params: Mapping[str, int]) -> float:
     """A bowl with its top at 5, 3, 6, 2, 5, 3."""
     return -sum((params[name] - top) ** 2 for name, top in zip("ABCDEF", (5, 3, 6, 2, 5, 3), strict=True)) / 20
@@ -43,20 +55,28 @@ def smooth(params: Mapping[str, int]) -> float:
 
 def test_few_points_are_enumerated_in_seeded_order() -> None:
     tuner = Tuner(SMALL, seed=1, trials=64)
-    assert tuner.exhaustive
     asked = drive(tuner, lambda p: float(p["A"]))
     assert sorted(map(key, asked)) == sorted(map(key, SMALL.points()))
     assert drive(Tuner(SMALL, seed=1, trials=64), lambda p: 0.0) == asked
     assert drive(Tuner(SMALL, seed=2, trials=64), lambda p: 0.0) != asked
-    assert tuner.best is not None and tuner.best[0]["A"] == 4 and tuner.best[1] == 4.0
 
 
-def test_more_points_than_trials_are_not_enumerated() -> None:
+def test_more_points_than_all_trials_are_not_enumerated(studies: list[Any]) -> None:
     assert len(list(SMALL.points())) == 9
-    assert Tuner(SMALL, seed=0, trials=9).exhaustive
-    assert not Tuner(SMALL, seed=0, trials=8).exhaustive
-    assert Tuner(SMALL, seed=0, trials=8, known=[({"A": 1, "B": 1}, 0.0, Status.CORRECT)]).exhaustive
-    assert len(drive(Tuner(SMALL, seed=0, trials=8), smooth_small)) == 8
+    known = [({"A": 1, "B": 1}, 0.0, Status.CORRECT)]
+    for tuner in (
+        Tuner(SMALL, seed=0, trials=9),
+        Tuner(SMALL, seed=0, trials=8, known=known),
+        Tuner(SMALL, seed=0, trials=2, later=7),
+        Tuner(SMALL, seed=0, trials=2, later=6, known=known),
+    ):
+        drive(tuner, smooth_small)
+    assert not studies
+    for trials, later in ((8, 0), (2, 6)):
+        assert len(drive(Tuner(SMALL, seed=0, trials=trials, later=later), smooth_small)) == trials
+    assert len(studies) == 2
+    drive(Tuner(space_of({"A": 65}), seed=0, trials=2, later=99), lambda p: 0.0)
+    assert len(studies) == 3, "64 at most"
 
 
 def smooth_small(params: Mapping[str, int]) -> float:
@@ -79,20 +99,18 @@ def test_inherited_points_come_first_fitted_to_the_space() -> None:
     assert asked[0] == dict.fromkeys("ABCDEF", 7)
 
 
-def test_known_points_are_not_asked_again_but_count_for_best() -> None:
+def test_known_points_are_not_asked_again() -> None:
     known = [
         ({"A": 4, "B": 1}, 9.0, Status.CORRECT), ({"A": 1, "B": 1}, None, Status.CRASH),
         ({"A": 2, "B": 1}, 50.0, Status.PRUNED), ({"A": 4, "B": 3}, 100.0, Status.CORRECT),
     ]  # fmt: skip
     tuner = Tuner(SMALL, seed=0, trials=64, known=known)
-    assert tuner.best == ({"A": 4, "B": 1}, 9.0)
     asked = [key(params) for params in drive(tuner, smooth_small)]
     assert len(asked) == 6 and not {(4, 1), (1, 1), (2, 1)} & set(asked)
 
 
 def test_at_least_64_distinct_feasible_points_in_a_tight_space() -> None:
     tuner = Tuner(TIGHT, seed=0, trials=70)
-    assert not tuner.exhaustive
     asked = drive(tuner, smooth)
     assert len(set(map(key, asked))) == len(asked) == 70
     assert all(TIGHT.feasible(params) for params in asked)
@@ -130,13 +148,39 @@ def test_the_sampler_itself_learns_where_the_feasible_points_are(monkeypatch: py
     assert found >= 64
 
 
+def test_the_sampler_is_told_of_every_draw_how_much_of_what_is_required_it_breaks(studies: list[Any]) -> None:
+    """A wrong kernel's is none: what cannot be built at all is worse than that."""
+    tuner = Tuner(TIGHT, seed=0, trials=12)
+    for number in range(12):
+        params = tuner.ask()
+        assert params is not None
+        right = number % 2 == 0
+        tuner.tell(params, smooth(params) if right else None, Status.CORRECT if right else Status.WRONG)
+    (study,) = studies
+    told = [trial for trial in study.trials if trial.state.is_finished()]
+    for trial in told:
+        params = {name: position + 1 for name, position in trial.params.items()}
+        assert trial.constraints == {"require": TIGHT.broken(params)}
+    assert {trial.state.name for trial in told} == {"COMPLETE", "PRUNED"}
+    assert sum(trial.constraints["require"] > 0 for trial in told) > 12
+
+
+def test_the_sampler_knows_what_was_judged_before() -> None:
+    """Slices of two trials would learn nothing else: from the same points, judged otherwise, it draws others."""
+    points = [dict.fromkeys("ABCDEF", at) | {"A": 9 - at, "B": b} for at in range(1, 9) for b in (2, 7)]
+
+    def drawn(objective: Callable[[Mapping[str, int]], float]) -> list[dict[str, int]]:
+        known = [(params, objective(params), Status.CORRECT) for params in points]
+        return drive(Tuner(WIDE, seed=0, trials=2, known=known), objective)
+
+    assert drawn(lambda p: float(p["A"])) != drawn(lambda p: -float(p["A"]))
+
+
 def test_it_beats_random_search_on_a_smooth_landscape() -> None:
     ours, random = [], []
     for seed in range(8):
         tuner = Tuner(WIDE, seed=seed, trials=40)
-        drive(tuner, smooth)
-        assert tuner.best is not None
-        ours.append(tuner.best[1])
+        ours.append(max(map(smooth, drive(tuner, smooth))))
         rng = np.random.default_rng(seed)
         random.append(max(smooth({name: int(rng.integers(1, 9)) for name in "ABCDEF"}) for _ in range(40)))
     assert np.mean(ours) > np.mean(random) + 0.1
@@ -159,10 +203,9 @@ def test_several_points_may_be_out_and_answers_come_in_any_order_or_never() -> N
         rest = drive(tuner, smooth_small)
         every = [key(params) for params in out + rest]
         assert len(set(every)) == len(every) == (9 if space is SMALL else 12)
-        assert tuner.trials_left == trials - len(every)
 
 
-def test_failing_and_pruned_points_teach_without_being_best() -> None:
+def test_failing_and_pruned_points_teach() -> None:
     tuner = Tuner(WIDE, seed=0, trials=60)
     low = 0
     for number in range(60):
@@ -175,7 +218,6 @@ def test_failing_and_pruned_points_teach_without_being_best() -> None:
         else:
             tuner.tell(params, smooth(params), Status.CORRECT)
         low += number >= 30 and params["A"] <= 4
-    assert tuner.best is not None and tuner.best[1] <= 0
     assert low > 24
 
 
@@ -185,9 +227,7 @@ def test_a_verdict_that_was_had_for_nothing_costs_no_trial() -> None:
         point = tuner.ask()
         assert point is not None
         tuner.tell(point, 0.5, Status.CORRECT, free=True)
-    assert tuner.trials_left == 2
-    tuner.tell(tuner.ask() or {}, 0.5, Status.CORRECT)
-    assert tuner.trials_left == 1
+    assert len(drive(tuner, smooth)) == 2
 
 
 def test_misuse_is_refused() -> None:

@@ -31,8 +31,8 @@ from evoforge.lowering.ir import (
     Tensor,
     Where,
 )
-from evoforge.lowering.naive_ops import STORED, VALUE, literal, monoid_step, operation
 from evoforge.lowering.stages import dtype_of, else_value, extents_of
+from tests.lowering.naive_ops import STORED, VALUE, literal, monoid_step, operation
 
 __all__ = ["print_naive"]
 
