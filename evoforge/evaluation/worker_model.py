@@ -189,7 +189,8 @@ class WorkloadModel:
             if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
                 raise self._too_large("more memory than that") from None
             lines = str(error).strip().splitlines()
-            text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+            first = lines[0].removesuffix(", but expected one of:") if lines else ""
+            text = f"{type(error).__name__}: {first}" if lines else type(error).__name__
             if "precision" in what and ("dtype" in text or "scalar type" in text):
                 text += "; a tensor from outside of the module keeps its type: self.register_buffer makes it its own"
             raise TaskError(
