@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from evoforge.core import Signature
@@ -194,11 +195,10 @@ class WorkloadModel:
             if "precision" in what and ("dtype" in text or "scalar type" in text):
                 text += "; a tensor from outside of the module keeps its type: self.register_buffer makes it its own"
             raise TaskError(
-                f"{self._where(error)}: expected {what} of workload {self._workload!r} to run, it raised {text}"
+                f"{self._where(traceback.extract_tb(error.__traceback__))}: expected {what} of workload {self._workload!r} to run, it raised {text}"
             ) from None
 
-    def _where(self, error: BaseException) -> str:
-        frames = traceback.extract_tb(error.__traceback__)
+    def _where(self, frames: Sequence[traceback.FrameSummary]) -> str:
         own = [frame for frame in frames if frame.filename == self._file]
         under = [frame for frame in frames if self._root and frame.filename.startswith(self._root + "/")]
         if own:
@@ -306,8 +306,9 @@ class WorkloadModel:
             if tensor._version != version:
                 named = [name for name, _ in (*self.model.named_parameters(), *self.model.named_buffers())]
                 which = f"input {at}" if at < len(tensors) else named[at - len(tensors)]
+                place = self._changes_at(tensors, constants)
                 raise UnsupportedError(
-                    f"{self._path}: workload {self._workload!r}: forward() changes {which} in place, which is not "
+                    f"{place}: workload {self._workload!r}: forward() changes {which} in place, which is not "
                     "covered; return the new value instead"
                 )
         named = [plain(result, f"output {at}") for at, result in enumerate(results)]
@@ -325,6 +326,22 @@ class WorkloadModel:
             tuple(spec_of(tensor, f"cst{at}") for at, tensor in enumerate(constants)),
             tuple(spec_of(tensor, f"out{at}") for at, tensor in enumerate(named)),
         )
+
+    def _changes_at(self, tensors: Sequence[torch.Tensor], constants: Sequence[torch.Tensor]) -> str:
+        """File and line of the first call in forward() that changes one of them in place."""
+        watched, found = [*tensors, *constants], list[str]()
+
+        class Watch(TorchFunctionMode):  # type: ignore[misc]
+            def __torch_function__(mode, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                before = [one._version for one in watched]
+                result = function(*args, **(kwargs or {}))
+                if not found and before != [one._version for one in watched]:
+                    found.append(self._where(traceback.extract_stack()))
+                return result
+
+        with self.blamed("forward()"), kept(self.model), Watch():
+            self.model(*self.arguments(tensors))
+        return found[0] if found else self._path
 
     def _check_memory(self, text: str) -> None:
         """Adds up inputs and weights on the meta device, where nothing is allocated.

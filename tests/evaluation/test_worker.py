@@ -753,7 +753,7 @@ def get_init_inputs():
             TaskError,
             r"odd\.py:22: expected forward\(\) of workload 'forward' to run, it raised ValueError: no",
         ),
-        ("in place", UnsupportedError, r"forward\(\) changes input 0 in place"),
+        ("in place", UnsupportedError, r"odd\.py:26: workload 'in place': forward\(\) changes input 0 in place"),
         ("dict", TaskError, r"expected get_inputs\(\) to return a list.*, got dict"),
         (
             "exit",

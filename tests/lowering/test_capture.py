@@ -223,6 +223,21 @@ REFUSED: dict[str, tuple[Callable[..., Any], type[EvoforgeError], str]] = {
         UnsupportedError,
         r"ends at test_capture\.py:\d+.*; leave that part out",
     ),
+    "gradient": (
+        lambda x: torch.func.grad(lambda a: a.sin().sum())(x),
+        UnsupportedError,
+        r"gradients of torch\.func at test_capture\.py:\d+: .*; write",
+    ),
+    "packed": (
+        lambda x: nn.GRU(4, 2)(nn.utils.rnn.pack_padded_sequence(x.view(3, 1, 4), torch.tensor([3])))[1],
+        TaskError,
+        r"torch within an operator.*test_capture\.py:\d+: `lambda x: nn\.GRU",
+    ),
+    "changed_within": (
+        lambda x: nn.Embedding(3, 4, _weight=x, max_norm=1.0)(torch.arange(2)),
+        UnsupportedError,
+        r"without side effects.*test_capture\.py:\d+: `",
+    ),
     "autocast": (autocast, UnsupportedError, r"torch\.autocast.* at test_capture\.py:\d+: `with torch.*`; convert"),
     "constant": (
         lambda x: x @ torch.tensor([[float(i * j) for i in range(20)] for j in range(4)]),
@@ -297,7 +312,10 @@ def test_a_random_operator_is_named_for_what_it_is() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return F.dropout(x, 0.3)
 
-    with pytest.raises(UnsupportedError, match="the second time for output 0; take random operators out"):
+    message = (
+        r"the second time for output 0 because of torch.*dropout at test_capture\.py:\d+: `return F.dropout.*; take"
+    )
+    with pytest.raises(UnsupportedError, match=message):
         capture_graph(Random(), [torch.randn(64, 32)])
 
 
