@@ -328,6 +328,22 @@ ORDERS = {
         SPECIAL,
     ),
     "topk": f(lambda x: (*x.topk(3), *x.topk(2, 1, largest=False), *x.topk(1, 0), *x.sum().topk(1)), X),
+    "few_of_many": f(
+        lambda x, y, z: (
+            *x.topk(3),
+            *x.topk(16, largest=False),
+            *x.kthvalue(5),
+            *x.T.topk(2, 0, largest=False),
+            y.topk(2)[0],
+            y.topk(3, 0, largest=False)[0],
+            y.kthvalue(2, keepdim=True)[0],
+            z.topk(16, largest=False)[0],
+            z.topk(16)[0],
+        ),
+        normal(2, 600),
+        integers(-3, 3, 700),
+        torch.cat([torch.full((1, 510), torch.nan), SPECIAL.view(1, 10)], 1),
+    ),
     "topk_ties": f(
         lambda a, x: (a.topk(4)[0], a.topk(2, 0)[0], x.topk(2)[0], x.topk(2, largest=False)[0]), TIED, SPECIAL
     ),
