@@ -194,8 +194,9 @@ class WorkloadModel:
             text = f"{type(error).__name__}: {first}" if lines else type(error).__name__
             if "precision" in what and ("dtype" in text or "scalar type" in text):
                 text += "; a tensor from outside of the module keeps its type: self.register_buffer makes it its own"
+            place = self._where(traceback.extract_tb(error.__traceback__))
             raise TaskError(
-                f"{self._where(traceback.extract_tb(error.__traceback__))}: expected {what} of workload {self._workload!r} to run, it raised {text}"
+                f"{place}: expected {what} of workload {self._workload!r} to run, it raised {text}"
             ) from None
 
     def _where(self, frames: Sequence[traceback.FrameSummary]) -> str:
@@ -232,6 +233,7 @@ class WorkloadModel:
         _seed_everything(seed)
         with self.blamed("get_init_inputs()"), OnCpu():
             arguments = get_init() if get_init is not None else []
+        arguments = [] if arguments is None else arguments
         if not isinstance(arguments, list | tuple):
             raise self._refused(f"expected get_init_inputs() to return a list, got {type(arguments).__name__}")
         _seed_everything(seed)
@@ -259,6 +261,8 @@ class WorkloadModel:
             values = self._get_inputs()
         if isinstance(values, torch.Tensor):
             values = [values]
+        if isinstance(values, dict):
+            values = self._by_position(values)
         if not isinstance(values, list | tuple):
             raise self._refused(
                 f"expected get_inputs() to return a list of forward's arguments, got {type(values).__name__}"
@@ -267,6 +271,21 @@ class WorkloadModel:
         return [
             plain(leaf, f"input {at}") if isinstance(leaf, torch.Tensor) else leaf for at, leaf in enumerate(leaves)
         ], spec
+
+    def _by_position(self, named: Mapping[str, Any]) -> Sequence[Any]:
+        """Forward's arguments in its own order, defaults filled in; exports find the same."""
+        forward = self.model.function if isinstance(self.model, _FunctionModel) else self.model.forward
+        try:
+            bound = inspect.signature(forward).bind(**named)
+        except (TypeError, ValueError) as error:
+            raise self._refused(
+                f"expected get_inputs() to return a list, or a dict with the names of forward's arguments: {error}"
+            ) from None
+        bound.apply_defaults()
+        if bound.kwargs:
+            left = ", ".join(bound.kwargs)
+            raise self._refused(f"expected get_inputs() to return what forward takes by position, got {left}")
+        return bound.args
 
     def _flat_outputs(self, result: Any) -> list[torch.Tensor]:
         leaves = [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
@@ -329,19 +348,10 @@ class WorkloadModel:
 
     def _changes_at(self, tensors: Sequence[torch.Tensor], constants: Sequence[torch.Tensor]) -> str:
         """File and line of the first call in forward() that changes one of them in place."""
-        watched, found = [*tensors, *constants], list[str]()
-
-        class Watch(TorchFunctionMode):  # type: ignore[misc]
-            def __torch_function__(mode, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                before = [one._version for one in watched]
-                result = function(*args, **(kwargs or {}))
-                if not found and before != [one._version for one in watched]:
-                    found.append(self._where(traceback.extract_stack()))
-                return result
-
-        with self.blamed("forward()"), kept(self.model), Watch():
+        watched = [*tensors, *constants]
+        with self.blamed("forward()"), kept(self.model), _Watch(lambda: [one._version for one in watched]) as watch:
             self.model(*self.arguments(tensors))
-        return found[0] if found else self._path
+        return self._where(watch.frames)
 
     def _check_memory(self, text: str) -> None:
         """Adds up inputs and weights on the meta device, where nothing is allocated.
@@ -415,6 +425,22 @@ class WorkloadModel:
                 f"got {shapes}; shapes that depend on values, and views of the bits of floats, are not covered"
             )
         return [one.double() if spec.is_float else one for one, spec in zip(results, specs, strict=True)]
+
+
+class _Watch(TorchFunctionMode):  # type: ignore[misc]
+    """Remembers the frames of the first function of torch that changes what `state` returns."""
+
+    def __init__(self, state: Callable[[], Any]) -> None:
+        super().__init__()
+        self._state = state
+        self.frames: Sequence[traceback.FrameSummary] = ()
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = self._state()
+        result = function(*args, **(kwargs or {}))
+        if not self.frames and before != self._state():
+            self.frames = traceback.extract_stack()
+        return result
 
 
 class _FunctionModel(torch.nn.Module):  # type: ignore[misc]

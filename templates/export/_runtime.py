@@ -8,6 +8,7 @@ Everywhere else the PyTorch reference answers. `Kernel.why_not(*inputs)` says wh
 import ctypes
 import hashlib
 import importlib
+import inspect
 import os
 import subprocess
 import tempfile
@@ -213,7 +214,8 @@ class Kernel(torch.nn.Module):
             with self._lock:
                 plan = self._plans.get(key)
                 if plan is None:
-                    expected = row["arguments"] = row.get("arguments") or _expected_arguments(row)
+                    model = self._others.get(row["name"], self.reference)
+                    expected = row["arguments"] = row.get("arguments") or _expected_arguments(row, model)
                     _require_same(expected, args)  # another call may be the right one
                     plan = self._plans[key] = self._make_plan(row, args, leaves, constants)
         if isinstance(plan, _Unusable):
@@ -436,7 +438,7 @@ def _require_same(expected, args):
         raise _Unusable("other arguments than the kernel was made for, or arranged otherwise")
 
 
-def _expected_arguments(row):
+def _expected_arguments(row, model):
     """What get_inputs() passes, looked at without allocating where its code allows that."""
     make = _reference_module(row).get_inputs
     try:
@@ -444,6 +446,11 @@ def _expected_arguments(row):
             values = make()
     except Exception:
         values = make()
+    if isinstance(values, dict):
+        forward = model._function if isinstance(model, _Plain) else model.forward
+        bound = inspect.signature(forward).bind(**values)
+        bound.apply_defaults()
+        values = bound.args
     return _arguments([values] if isinstance(values, torch.Tensor) else list(values))
 
 
@@ -485,11 +492,25 @@ def _reference_module(row):
 
 def _make_model(source):
     make = getattr(source, "get_init_inputs", list)
-    model = source.Model(*make()) if isinstance(source.Model, type) else source.Model
+    positional, named = _init_arguments(source.Model, make() or ())
+    model = source.Model(*positional, **named) if isinstance(source.Model, type) else source.Model
     model = model if isinstance(model, torch.nn.Module) else _Plain(model)
     _adopt_tensors(model)
     _keep_state(model)
     return model
+
+
+def _init_arguments(model, given):
+    """Positions and names of ``[[2, 3], {"bias": False}]``, where Model has such names."""
+    if len(given) == 2 and isinstance(given[0], list) and isinstance(given[1], dict):
+        ways = [(given, {}), (given[0], given[1])]
+        for positional, named in reversed(ways) if given[1] else ways:
+            try:
+                inspect.signature(model).bind(*positional, **named)
+                return positional, named
+            except (TypeError, ValueError):
+                pass
+    return given, {}
 
 
 def _keep_state(model):

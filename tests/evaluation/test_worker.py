@@ -107,7 +107,7 @@ def get_inputs():
         print("about to fall", flush=True)
         ctypes.string_at(0)
     x = torch.randn(SIZE, SIZE).abs() if torch.initial_seed() % 2 else -torch.randn(SIZE, SIZE).abs()
-    return {"x": x} if MODE == "dict" else [x.to(torch.complex64) if MODE == "complex" else x]
+    return {"z": x} if MODE == "dict" else [x.to(torch.complex64) if MODE == "complex" else x]
 """
 
 HELPER = """\
@@ -754,7 +754,7 @@ def get_init_inputs():
             r"odd\.py:22: expected forward\(\) of workload 'forward' to run, it raised ValueError: no",
         ),
         ("in place", UnsupportedError, r"odd\.py:26: workload 'in place': forward\(\) changes input 0 in place"),
-        ("dict", TaskError, r"expected get_inputs\(\) to return a list.*, got dict"),
+        ("dict", TaskError, r"expected get_inputs\(\) to return a list, or a dict.*argument:? '[xz]'"),
         (
             "exit",
             TaskError,
@@ -1222,18 +1222,36 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one(tmp_path: Path) -
         ("[[2], {'x': 3}]", "[2] {'x': 3} 0"),
         ("[[2, 3, 4], {}]", "[2, 3, 4] {} 0"),
         ("[2, 3, 4]", "2 3 4"),
+        ("None", "1 2 0"),
     ],
 )
 def test_what_model_is_made_with_may_have_names(tmp_path: Path, given: str, made: str) -> None:
     text = (
         "import torch\n\nclass Model(torch.nn.Module):\n"
-        "    def __init__(self, a, b, c=0):\n        super().__init__()\n"
+        "    def __init__(self, a=1, b=2, c=0):\n        super().__init__()\n"
         f"        if f'{{a}} {{b}} {{c}}' != {made!r}:\n            raise ValueError(f'got {{a}} {{b}} {{c}}')\n\n"
         "    def forward(self, x):\n        return x * 2\n\ndef get_inputs():\n    return [torch.randn(4)]\n\n"
         f"def get_init_inputs():\n    return {given}\n"
     )
     with ReferenceWorker(task_of(tmp_path, "made", text)) as worker:
         assert worker.describe()
+
+
+@pytest.mark.parametrize("model", ["class Model(torch.nn.Module):\n    def forward(self, ", "def Model("])
+def test_inputs_may_go_by_name(tmp_path: Path, model: str) -> None:
+    inside = "        return" if "class" in model else "    return"
+    text = (
+        f"import torch\n\n{model}x, y, scale=2, z=None):\n{inside} (x - y) * scale if z is None else x - z\n\n"
+        "N = 1\nWORKLOADS = [{'name': 'two'}, {'name': 'three', 'N': 3}]\n\ndef get_inputs():\n"
+        "    named = {'y': torch.randn(3), 'x': torch.randn(2, 3), 'z': torch.randn(3)}\n"
+        "    return {key: one for key, one in named.items() if N > 1 or key != 'z'}\n"
+    )
+    with ReferenceWorker(task_of(tmp_path, "named", text)) as worker:
+        shapes = {name: [spec.shape for spec in one.inputs] for name, one in worker.describe().items()}
+        assert shapes == {"two": [(2, 3), (3,)], "three": [(2, 3), (3,), (3,)]}
+        inputs = worker.inputs("two", 1)
+        x, y = (inputs.array(at).astype(np.float64) for at in (0, 1))
+        assert worker.reference("two", inputs).y64.array(0) == pytest.approx((x - y) * 2)
 
 
 def test_lazy_modules_are_refused_by_name(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def _ordered(b: Builder, x: Value, dim: int, places: range, descending: bool) ->
     """The elements at consecutive places along `dim`, and where they were."""
     shape = x.shape
     x, dim = _with_dims(x, dim)
-    if x.shape[dim] > _LONGEST and 0 < len(places) and places.stop <= _FEW:
+    if x.shape[dim] > _LONGEST and places and places.stop <= _FEW:
         return _first(b, x, dim, places, descending)
     place = _places(b, x, dim, descending)
     found = (*x.shape[:dim], len(places), *x.shape[dim + 1 :])
