@@ -25,7 +25,7 @@ from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
 from evoforge.evaluation.tasks import apply_overrides, tolerance_of
 from evoforge.evaluation.wire import PARTLY
 from evoforge.evaluation.worker_precision import NamedAs
-from evoforge.evaluation.worker_state import adopt_tensors, kept, share_plain_tensors
+from evoforge.evaluation.worker_state import adopt_globals, adopt_tensors, kept, share_plain_tensors
 from evoforge.evaluation.worker_tensors import TORCH_DTYPES, OnCpu, disjoint, drawn, plain, spec_of
 
 __all__ = ["WorkloadModel", "available_bytes"]
@@ -223,7 +223,8 @@ class WorkloadModel:
         self._stage(f"top level of the task file, workload {self._workload}")
         _seed_everything(self._seed)
         with self.blamed("the task file's top level"), OnCpu():
-            exec(compile(text, self._file, "exec"), module.__dict__)
+            self._code = compile(text, self._file, "exec")
+            exec(self._code, module.__dict__)
         return module
 
     def _make_model(self, module: types.ModuleType, seed: int) -> torch.nn.Module:
@@ -250,6 +251,7 @@ class WorkloadModel:
                 "out (nn.Linear for nn.LazyLinear)"
             )
         adopt_tensors(model)
+        adopt_globals(model, module, self._code)
         return model.eval()
 
     def _flat_inputs(self, seed: int) -> tuple[list[Any], Any]:

@@ -496,6 +496,7 @@ def _make_model(source):
     model = source.Model(*positional, **named) if isinstance(source.Model, type) else source.Model
     model = model if isinstance(model, torch.nn.Module) else _Plain(model)
     _adopt_tensors(model)
+    _adopt_globals(model, source)
     _keep_state(model)
     return model
 
@@ -533,23 +534,44 @@ def _keep_state(model):
 
 def _adopt_tensors(model):
     """Makes buffers of tensors that are plain attributes: kernels know them as constants."""
-    dtypes = {dtype for _, dtype in _DTYPES.values()}
-    weights = {one.untyped_storage().data_ptr() for one in (*model.parameters(), *model.buffers())}
+    weights = _memory(model)
     for module in model.modules():
         for name, value in list(vars(module).items()):
-            if (
-                type(value) is torch.Tensor
-                and value.numel() > 1
-                and value.dim() <= 8
-                and value.layout == torch.strided
-                and value.device.type == "cpu"
-                and value.dtype in dtypes
-                and value.untyped_storage().data_ptr() not in weights
-                and not hasattr(type(module), name)
-            ):
+            if _adoptable(value, weights) and not hasattr(type(module), name):
                 del vars(module)[name]
                 whole = value.untyped_storage().nbytes() == value.nbytes
                 module.register_buffer(name, value if whole else value.clone(), persistent=False)
+
+
+def _adopt_globals(model, source):
+    """Makes buffers also of top-level tensors that functions of the reference read; forward still reads the global."""
+    weights, read = _memory(model), _names_in(compile(Path(source.__file__).read_bytes(), source.__file__, "exec"))
+    for name, value in vars(source).items():
+        if name in read and _adoptable(value, weights) and value.untyped_storage().nbytes() == value.nbytes:
+            model.register_buffer(f"global_{name}", value, persistent=False)
+            weights.add(value.untyped_storage().data_ptr())
+
+
+def _memory(model):
+    return {one.untyped_storage().data_ptr() for one in (*model.parameters(), *model.buffers())}
+
+
+def _adoptable(value, weights):
+    return (
+        type(value) is torch.Tensor
+        and value.numel() > 1
+        and value.dim() <= 8
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+        and value.dtype in {dtype for _, dtype in _DTYPES.values()}
+        and value.untyped_storage().data_ptr() not in weights
+    )
+
+
+def _names_in(code):
+    inner = [one for one in code.co_consts if isinstance(one, type(code))]
+    kept = [one for one in inner if one.co_name not in ("get_inputs", "get_init_inputs")]
+    return {name for one in kept for name in (*one.co_names, *_names_in(one))}
 
 
 class _Plain(torch.nn.Module):

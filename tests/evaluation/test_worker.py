@@ -504,6 +504,49 @@ def test_tensors_that_are_plain_attributes_are_constants_of_the_task(tmp_path: P
         assert np.array_equal(ours.array(2), theirs.array(2))
 
 
+def test_top_level_tensors_that_forward_reads_are_constants_of_the_task(tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text(
+        """\
+import torch
+
+N = 9
+MASK = torch.tril(torch.ones(N, N)).bool()
+SCALES, DATA, ONE, PART = torch.rand(N), torch.randn(4, N), torch.tensor(2.0), torch.rand(N, 2)[:, 0]
+
+
+def scaled(x):
+    return x * SCALES
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.kept = torch.nn.Parameter(torch.rand(N)), SCALES[:4].clone()
+
+    def forward(self, x):
+        return scaled(x * self.weight)[:, None].masked_fill(~MASK, 0.0).sum(-1) * ONE + PART
+
+
+def get_inputs():
+    return [DATA + 0]
+"""
+    )
+    task = load_task(str(tmp_path / "task.py"))
+    with ReferenceWorker(task) as worker:
+        constants = worker.constants("default")
+        assert [(one.shape, one.dtype) for one in constants.specs] == [
+            ((9,), "f32"), ((4,), "f32"), ((9, 9), "bool"), ((9,), "f32"),
+        ]  # fmt: skip
+        inputs = worker.inputs("default", 1)
+        weight, _, mask, scales = (constants.array(at).astype(np.float64) for at in range(4))
+        part = worker.reference("default", inputs).y64.array(0) - 2 * (
+            (inputs.array(0) * weight * scales)[:, None] * mask
+        ).sum(-1)
+        assert np.allclose(part, part[0]) and part.std() > 0.1
+        graph = worker.analyse("evoforge.lowering.capture:capture", "default")
+        assert "cst2" in str(graph) and "cst3" in str(graph)
+
+
 def test_shared_memory_of_others_is_out_of_reach(tmp_path: Path) -> None:
     other = Path(tempfile.mkstemp(prefix="evoforge-test-", dir="/dev/shm")[1])
     try:

@@ -177,6 +177,22 @@ def test_tensors_that_are_plain_attributes_reach_the_kernel(tmp_path: Path) -> N
     assert done.returncode == 0 and done.stderr == "", done.stderr
 
 
+def test_top_level_tensors_reach_the_kernel(tmp_path: Path) -> None:
+    task = TASK.replace("self.weight = nn.Parameter(torch.rand(n) + 0.5)", "pass").replace("self.weight", "WEIGHT")
+    task = task.replace("EPS =", "UNREAD, WEIGHT = torch.rand(9), torch.rand(COLUMNS) + 0.5\nEPS =")
+    done = use(
+        write_library(library("1.0f", task=task), tmp_path / "fastnorm"),
+        """
+        import fastnorm, torch
+        k = fastnorm.load()
+        x, r = torch.randn(24, 40), torch.randn(24, 40)
+        assert k.why_not(x, r) is None, k.why_not(x, r)
+        torch.testing.assert_close(k(x, r), k.reference(x, r))
+        """,
+    )
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
