@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import types
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -59,7 +60,7 @@ def _memory(model: torch.nn.Module) -> set[int]:
     return {one.untyped_storage().data_ptr() for one in (*model.parameters(), *model.buffers())}
 
 
-def _fits(value: object, weights: set[int]) -> bool:
+def _fits(value: Any, weights: set[int]) -> bool:
     return (
         type(value) is torch.Tensor
         and value.numel() > 1

@@ -154,8 +154,10 @@ def _explained(error: Exception) -> EvoforgeError:
         said, _, advice = text.rpartition("; ")
         return error if place in text else type(error)(f"{said}{place}; {advice}")
     kind = type(error).__name__
-    signs = ("data-dependent", "DataDependent", "dynamic control flow", "Dynamic control flow", "unbacked")
-    signs += ("ints,but got FakeTensor",)  # a size that a tensor holds: packed sequences
+    signs = (
+        "data-dependent", "DataDependent", "dynamic control flow", "Dynamic control flow", "unbacked",
+        "ints,but got FakeTensor",  # a size that a tensor holds: packed sequences
+    )  # fmt: skip
     if any(sign in text or sign in kind for sign in signs):
         return _depends_on_values(place)
     first = text.splitlines()[0] if text else kind

@@ -26,7 +26,7 @@ _FEW = 8
 
 def make_plan(domain: Domain, schedule: Schedule, threads: int, kept: Set[str] = frozenset()) -> Plan:
     """The nests that `schedule` makes of `domain`. `kept`: what is known to have to be kept whole."""
-    promoted = kept | _read_elsewhere(domain, schedule)
+    promoted = set(kept) | _read_elsewhere(domain, schedule)
     while True:
         planner = _Planner(domain, schedule, threads, promoted)
         try:
