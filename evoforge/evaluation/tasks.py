@@ -88,8 +88,9 @@ def effective_overrides(task: Task, workload: Workload) -> dict[str, Any]:
 def apply_overrides(source: str, overrides: Mapping[str, Any]) -> str:
     """`source` with the value of every named top-level assignment replaced; line numbers stay.
 
-    Derived constants follow, since they are computed when the module runs. Where the assignment
-    holds anything but text, a dtype name stands for that torch dtype.
+    Derived constants follow, since they are computed when the module runs; those that share an assignment
+    (``A = B = 4``) keep their value. Where the assignment holds anything but text, a dtype name stands for that
+    torch dtype.
 
     Raises:
         UsageError: a name that is not assigned at top level.
@@ -98,13 +99,19 @@ def apply_overrides(source: str, overrides: Mapping[str, Any]) -> str:
         return source
     found = _assignments(ast.parse(source))
     for name in overrides:
-        if name not in {known for known, _ in found}:
+        if name not in {known for known, _, _ in found}:
             raise UsageError(f"expected the name of a top-level constant, got {name!r}")
     lines = source.encode().splitlines(keepends=True)  # where Python's own lines end: bytes know no form feed
     # From the last to the first, so that earlier positions stay right.
-    for name, value in sorted(found, key=lambda pair: (pair[1].lineno, pair[1].col_offset), reverse=True):
-        if name in overrides:
-            _splice(lines, value, _literal(overrides[name], value))
+    for name, value, shared in sorted(found, key=lambda one: (one[1].lineno, one[1].col_offset), reverse=True):
+        if name not in overrides:
+            continue
+        text = _literal(overrides[name], value)
+        if shared is None:
+            _splice(lines, value, text)
+        else:
+            last, end = (shared.end_lineno or shared.lineno) - 1, shared.end_col_offset
+            lines[last] = lines[last][:end] + f"; {name} = {text}".encode() + lines[last][end:]
     return b"".join(lines).decode()
 
 
@@ -124,22 +131,25 @@ def _splice(lines: list[bytes], node: ast.expr, text: str) -> None:
     lines[first : last + 1] = merged.splitlines(keepends=True)
 
 
-def _assignments(tree: ast.Module) -> list[tuple[str, ast.expr]]:
-    """(name, value) of ``NAME = …`` at top level, and of each pair of ``A, B = …, …``."""
-    found: list[tuple[ast.expr, ast.expr]] = []
+def _assignments(tree: ast.Module) -> list[tuple[str, ast.expr, ast.stmt | None]]:
+    """(name, value, the statement if other names share the value) of what is assigned at top level.
+
+    That is ``NAME = …``, each of ``A = B = …`` and each pair of ``A, B = …, …``.
+    """
+    found: list[tuple[ast.expr, ast.expr, ast.stmt | None]] = []
     for node in tree.body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            found.append((node.targets[0], node.value))
+        if isinstance(node, ast.Assign):
+            found += [(target, node.value, node if len(node.targets) > 1 else None) for target in node.targets]
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            found.append((node.target, node.value))
-    pairs: list[tuple[ast.expr, ast.expr]] = []
-    for target, value in found:
+            found.append((node.target, node.value, None))
+    pairs: list[tuple[ast.expr, ast.expr, ast.stmt | None]] = []
+    for target, value, shared in found:
         if not isinstance(target, ast.Tuple | ast.List):
-            pairs.append((target, value))
+            pairs.append((target, value, shared))
         elif isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts):
             starred = any(isinstance(one, ast.Starred) for one in (*target.elts, *value.elts))
-            pairs += [] if starred else zip(target.elts, value.elts, strict=True)
-    return [(target.id, value) for target, value in pairs if isinstance(target, ast.Name)]
+            pairs += [] if starred else [(*pair, shared) for pair in zip(target.elts, value.elts, strict=True)]
+    return [(target.id, value, shared) for target, value, shared in pairs if isinstance(target, ast.Name)]
 
 
 def _load_file(path: Path) -> Task:
@@ -263,7 +273,7 @@ def _is_size(value: object) -> TypeGuard[int]:
 
 
 def _constant(tree: ast.Module, name: str, path: str, expected: str) -> tuple[Any, int] | None:
-    for found, value in _assignments(tree):
+    for found, value, _ in _assignments(tree):
         if found == name:
             try:
                 return ast.literal_eval(_Folded().visit(value)), value.lineno
@@ -284,7 +294,7 @@ def _workloads(tree: ast.Module, path: str) -> Iterator[Workload]:
     rows, line = found
     if not isinstance(rows, list | tuple) or not rows or not all(isinstance(row, dict) for row in rows):
         raise TaskError(f"{path}:{line}: expected WORKLOADS to be {expected}, got {rows!r:.80}")
-    known = {name for name, _ in _assignments(tree)} - _RESERVED
+    known = {name for name, _, _ in _assignments(tree)} - _RESERVED
     seen: set[str] = set()
     for row in rows:
         name = row.get("name")
@@ -354,7 +364,7 @@ def _unknown(name: str, known: set[str]) -> str:
 
 def _with_overrides(task: Task, overrides: Mapping[str, Any]) -> Task:
     tree = ast.parse(task.source)
-    known = {name for name, _ in _assignments(tree)} - _RESERVED
+    known = {name for name, _, _ in _assignments(tree)} - _RESERVED
     for name in overrides:
         if name not in known:
             bound = _names(tree).get(name)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from evoforge.core import Signature
@@ -24,7 +25,7 @@ from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
 from evoforge.evaluation.tasks import apply_overrides, tolerance_of
 from evoforge.evaluation.wire import PARTLY
 from evoforge.evaluation.worker_precision import NamedAs
-from evoforge.evaluation.worker_state import adopt_tensors, kept, share_plain_tensors
+from evoforge.evaluation.worker_state import adopt_globals, adopt_tensors, kept, share_plain_tensors
 from evoforge.evaluation.worker_tensors import TORCH_DTYPES, OnCpu, disjoint, drawn, plain, spec_of
 
 __all__ = ["WorkloadModel", "available_bytes"]
@@ -192,15 +193,16 @@ class WorkloadModel:
             if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
                 raise self._too_large("more memory than that") from None
             lines = str(error).strip().splitlines()
-            text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+            first = lines[0].removesuffix(", but expected one of:") if lines else ""
+            text = f"{type(error).__name__}: {first}" if lines else type(error).__name__
             if "precision" in what and ("dtype" in text or "scalar type" in text):
                 text += "; a tensor from outside of the module keeps its type: self.register_buffer makes it its own"
+            place = self._where(traceback.extract_tb(error.__traceback__))
             raise TaskError(
-                f"{self._where(error)}: expected {what} of workload {self._workload!r} to run, it raised {text}"
+                f"{place}: expected {what} of workload {self._workload!r} to run, it raised {text}"
             ) from None
 
-    def _where(self, error: BaseException) -> str:
-        frames = traceback.extract_tb(error.__traceback__)
+    def _where(self, frames: Sequence[traceback.FrameSummary]) -> str:
         own = [frame for frame in frames if frame.filename == self._file]
         under = [frame for frame in frames if self._root and frame.filename.startswith(self._root + "/")]
         if own:
@@ -224,7 +226,8 @@ class WorkloadModel:
         self._stage(f"top level of the task file, workload {self._workload}")
         _seed_everything(self._seed)
         with self.blamed("the task file's top level"), OnCpu():
-            exec(compile(text, self._file, "exec"), module.__dict__)
+            self._code = compile(text, self._file, "exec")
+            exec(self._code, module.__dict__)
         return module
 
     def _make_model(self, module: types.ModuleType, seed: int) -> torch.nn.Module:
@@ -234,6 +237,7 @@ class WorkloadModel:
         _seed_everything(seed)
         with self.blamed("get_init_inputs()"), OnCpu():
             arguments = get_init() if get_init is not None else []
+        arguments = [] if arguments is None else arguments
         if not isinstance(arguments, list | tuple):
             raise self._refused(f"expected get_init_inputs() to return a list, got {type(arguments).__name__}")
         _seed_everything(seed)
@@ -250,6 +254,7 @@ class WorkloadModel:
                 "out (nn.Linear for nn.LazyLinear)"
             )
         adopt_tensors(model)
+        adopt_globals(model, module, self._code)
         return model.eval()
 
     def _flat_inputs(self, seed: int) -> tuple[list[Any], Any]:
@@ -261,6 +266,8 @@ class WorkloadModel:
             values = self._get_inputs()
         if isinstance(values, torch.Tensor):
             values = [values]
+        if isinstance(values, dict):
+            values = self._by_position(values)
         if not isinstance(values, list | tuple):
             raise self._refused(
                 f"expected get_inputs() to return a list of forward's arguments, got {type(values).__name__}"
@@ -269,6 +276,21 @@ class WorkloadModel:
         return [
             plain(leaf, f"input {at}") if isinstance(leaf, torch.Tensor) else leaf for at, leaf in enumerate(leaves)
         ], spec
+
+    def _by_position(self, named: Mapping[str, Any]) -> Sequence[Any]:
+        """Forward's arguments in its own order, defaults filled in; exports find the same."""
+        forward = self.model.function if isinstance(self.model, _FunctionModel) else self.model.forward
+        try:
+            bound = inspect.signature(forward).bind(**named)
+        except (TypeError, ValueError) as error:
+            raise self._refused(
+                f"expected get_inputs() to return a list, or a dict with the names of forward's arguments: {error}"
+            ) from None
+        bound.apply_defaults()
+        if bound.kwargs:
+            left = ", ".join(bound.kwargs)
+            raise self._refused(f"expected get_inputs() to return what forward takes by position, got {left}")
+        return bound.args
 
     def _flat_outputs(self, result: Any) -> list[torch.Tensor]:
         leaves = [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
@@ -308,8 +330,9 @@ class WorkloadModel:
             if tensor._version != version:
                 named = [name for name, _ in (*self.model.named_parameters(), *self.model.named_buffers())]
                 which = f"input {at}" if at < len(tensors) else named[at - len(tensors)]
+                place = self._changes_at(tensors, constants)
                 raise UnsupportedError(
-                    f"{self._path}: workload {self._workload!r}: forward() changes {which} in place, which is not "
+                    f"{place}: workload {self._workload!r}: forward() changes {which} in place, which is not "
                     "covered; return the new value instead"
                 )
         named = [plain(result, f"output {at}") for at, result in enumerate(results)]
@@ -327,6 +350,13 @@ class WorkloadModel:
             tuple(spec_of(tensor, f"cst{at}") for at, tensor in enumerate(constants)),
             tuple(spec_of(tensor, f"out{at}") for at, tensor in enumerate(named)),
         )
+
+    def _changes_at(self, tensors: Sequence[torch.Tensor], constants: Sequence[torch.Tensor]) -> str:
+        """File and line of the first call in forward() that changes one of them in place."""
+        watched = [*tensors, *constants]
+        with self.blamed("forward()"), kept(self.model), _Watch(lambda: [one._version for one in watched]) as watch:
+            self.model(*self.arguments(tensors))
+        return self._where(watch.frames)
 
     def _check_memory(self, text: str) -> None:
         """Adds up inputs and weights on the meta device, where nothing is allocated.
@@ -400,6 +430,22 @@ class WorkloadModel:
                 f"got {shapes}; shapes that depend on values, and views of the bits of floats, are not covered"
             )
         return [one.double() if spec.is_float else one for one, spec in zip(results, specs, strict=True)]
+
+
+class _Watch(TorchFunctionMode):  # type: ignore[misc]
+    """Remembers the frames of the first function of torch that changes what `state` returns."""
+
+    def __init__(self, state: Callable[[], Any]) -> None:
+        super().__init__()
+        self._state = state
+        self.frames: Sequence[traceback.FrameSummary] = ()
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = self._state()
+        result = function(*args, **(kwargs or {}))
+        if not self.frames and before != self._state():
+            self.frames = traceback.extract_stack()
+        return result
 
 
 class _FunctionModel(torch.nn.Module):  # type: ignore[misc]

@@ -76,11 +76,11 @@ def find_chain(domain: Domain, nests: Sequence[Nest], others: Sequence[Nest]) ->
 
 def _private(domain: Domain, axes: tuple[str, ...], handed: Sequence[Node], others: Sequence[Nest]) -> frozenset[str]:
     """Temporaries that nobody else reads and whose blocks lie in one piece."""
-    elsewhere = {tensor for nest in others for one in nest.passes for tensor in one.reads}
+    elsewhere = [one.reads for nest in others for one in nest.passes]
     found = set()
     for node in handed:
         outs = {out for out in node.outputs if out}
-        alone = all(domain.tensors[out].kind == "tmp" for out in outs) and not outs & elsewhere
+        alone = all(domain.tensors[out].kind == "tmp" and not any(out in reads for reads in elsewhere) for out in outs)
         if alone and node.axes[: len(axes)] == axes:
             found |= outs
     return frozenset(found)

@@ -266,7 +266,7 @@ def _pointers(kernel: Kernel) -> None:
 
 
 def _declarations(kernel: Kernel) -> list[str]:
-    domain, text = kernel.domain, "\n".join(kernel.body)
+    domain, words = kernel.domain, set(re.findall(r"\w+", "\n".join(kernel.body)))
     lines = ["evo::flushed tiny(call->threads);"] if kernel.schedule.flushed else []
     sizes = kernel.names.definitions()
     if sizes:
@@ -276,7 +276,7 @@ def _declarations(kernel: Kernel) -> list[str]:
     for kind, macro in (("in", "EVO_IN"), ("cst", "EVO_CST"), ("out", "EVO_OUT")):
         found = sorted((t for t in domain.tensors.values() if t.kind == kind), key=lambda t: int(t.name[len(kind) :]))
         for tensor in found:
-            if _mentions(text, tensor.name):
+            if tensor.name in words:
                 const = "" if kind == "out" else "const "
                 ctype = CTYPES[tensor.dtype]
                 lines.append(f"{const}{ctype}* {tensor.name} = {macro}({ctype}, {tensor.name[len(kind) :]});")
@@ -285,10 +285,6 @@ def _declarations(kernel: Kernel) -> list[str]:
     taken = "{type}* {name} = space.take<{type}>({count});  // {what}"
     lines += [taken.format(**piece) for piece in kernel.pieces]
     return [f"    {line}" for line in lines]
-
-
-def _mentions(text: str, word: str) -> bool:
-    return re.search(rf"\b{word}\b", text) is not None
 
 
 @lru_cache

@@ -86,7 +86,7 @@ class Body(Layout):
         return self.kernel.pointers[tensor]
 
     def context(self, loops: Sequence[Loop], vector: bool, one: Pass, lane: Loop | None = None) -> Context:
-        pointers = {name: self.pointer(name) for name in self.domain.tensors}
+        pointers = dict(self.kernel.pointers)
         vars_of = {loop.group: loop.var for loop in loops}
         unrolled = vector and self.schedule.unroll
         if lane is not None:

@@ -76,7 +76,11 @@ def _program(model: Any, inputs: tuple[Any, ...]) -> Any:
         _refuse_complex(program.graph.nodes)
         if not _unknown(program.graph.nodes):  # nothing to take apart, nor changed in place: no handler does that
             return program
-        return _decomposed(program.run_decompositions(_table()))
+        try:
+            return _decomposed(program.run_decompositions(_table()))
+        except Exception:  # boundary: as below
+            _refuse_gradients(program)
+            raise
 
     plain = [module for module in model.modules() if module._non_persistent_buffers_set]
     try:
@@ -150,7 +154,10 @@ def _explained(error: Exception) -> EvoforgeError:
         said, _, advice = text.rpartition("; ")
         return error if place in text else type(error)(f"{said}{place}; {advice}")
     kind = type(error).__name__
-    signs = ("data-dependent", "DataDependent", "dynamic control flow", "Dynamic control flow", "unbacked")
+    signs = (
+        "data-dependent", "DataDependent", "dynamic control flow", "Dynamic control flow", "unbacked",
+        "ints,but got FakeTensor",  # a size that a tensor holds: packed sequences
+    )  # fmt: skip
     if any(sign in text or sign in kind for sign in signs):
         return _depends_on_values(place)
     first = text.splitlines()[0] if text else kind
@@ -162,16 +169,20 @@ def _explained(error: Exception) -> EvoforgeError:
 
 def _user_line(traceback: TracebackType | None) -> str:
     """`` at file:line: code`` of the innermost frame outside torch and the standard library."""
+    place = ""
+    while traceback is not None:
+        if _is_users(name := traceback.tb_frame.f_code.co_filename):
+            place = _place(name, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return place
+
+
+def _is_users(name: str) -> bool:
+    """Whether a file is none of torch, the standard library or this package."""
     roots = [sysconfig.get_path("stdlib"), str(Path(__file__).parents[1])]
     torch = sys.modules.get("torch")
     roots += [str(Path(str(torch.__file__)).parent)] if torch else []
-    place = ""
-    while traceback is not None:
-        name, line = traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
-        if not name.startswith("<") and not any(name.startswith(root) for root in roots):
-            place = _place(name, line)
-        traceback = traceback.tb_next
-    return place
+    return not name.startswith(("<", *roots))
 
 
 def _place(name: str, line: int) -> str:
@@ -251,6 +262,16 @@ def _refuse_complex(nodes: Any) -> None:
             )
 
 
+def _refuse_gradients(program: Any) -> None:
+    nodes = [node for module in program.graph_module.modules() for node in module.graph.nodes]
+    for node in nodes:
+        if getattr(node.target, "__name__", "") == "_unwrap_for_grad":
+            raise UnsupportedError(
+                f"expected values, got gradients of torch.func{recorded_line(node)}, which torch.export cannot read; "
+                "write the derivative out"
+            )
+
+
 def _refuse_another(program: Any, model: Any, inputs: tuple[Any, ...]) -> None:
     """torch takes a few operators apart into something else than they compute; every kernel would be wrong.
 
@@ -274,8 +295,8 @@ def _refuse_another(program: Any, model: Any, inputs: tuple[Any, ...]) -> None:
         room = {"rtol": 0.05, "atol": float(0.05 * one.abs().nan_to_num(0, 0, 0).max()), "equal_nan": True}
         if not torch.allclose(twice, one, **room):
             raise UnsupportedError(
-                f"expected the same outputs for the same inputs, got others the second time for output {at}; take "
-                "random operators out of forward()"
+                "expected the same outputs for the same inputs, got others the second time for output "
+                f"{at}{_random(model, inputs)}; take random operators out of forward()"
             )
         if not torch.allclose(other, one, **room):
             raise UnsupportedError(
@@ -284,8 +305,33 @@ def _refuse_another(program: Any, model: Any, inputs: tuple[Any, ...]) -> None:
             )
 
 
+def _random(model: Any, inputs: tuple[Any, ...]) -> str:
+    """`` because of OPERATOR at file:line: code``: the first that draws numbers."""
+    import torch
+    from torch.overrides import TorchFunctionMode, resolve_name
+
+    found: list[str] = []
+
+    class Watch(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            before = torch.get_rng_state()
+            result = function(*args, **(kwargs or {}))
+            if not found and not torch.equal(before, torch.get_rng_state()):
+                frame = sys._getframe()
+                while frame.f_back and not _is_users(frame.f_code.co_filename):
+                    frame = frame.f_back
+                place = _place(frame.f_code.co_filename, frame.f_lineno)
+                found.append(f" because of {resolve_name(function) or function}{place}")
+            return result
+
+    with Watch():
+        model(*inputs)
+    return "".join(found)
+
+
 def recorded_line(node: Any) -> str:
     """`` at file:line: code`` where the export says that a node comes from."""
     lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
     written = [(name, int(line)) for name, line in lines if not name.startswith("<")]
-    return _place(*written[-1]) if written else ""
+    own = [(name, line) for name, line in written if _is_users(name)] or written
+    return _place(*own[-1]) if own else ""

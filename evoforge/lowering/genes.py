@@ -91,10 +91,10 @@ class Genes:
                 self._large |= min(domain.numel(sorted(one)).values) >= _LARGE
         found |= self._streams()
         self._regions = regions(domain, plan.kept)
+        read = {access.tensor for node in domain.nodes for access in node.reads()}
         for number, group in enumerate(self._regions):
             has_reduce = any(node.kind == "reduce" for node in group)
             maps = [n for n in group if n.kind == "map" and is_tensor_sized(domain, n.axes)]
-            read = {access.tensor for node in domain.nodes for access in node.reads()}
             for node in maps:
                 again = any(out in read for out in node.outputs)
                 if again:

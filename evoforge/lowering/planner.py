@@ -21,10 +21,12 @@ from evoforge.lowering.schedule import Schedule
 
 __all__ = ["links", "make_plan"]
 
+_FEW = 8
+
 
 def make_plan(domain: Domain, schedule: Schedule, threads: int, kept: Set[str] = frozenset()) -> Plan:
     """The nests that `schedule` makes of `domain`. `kept`: what is known to have to be kept whole."""
-    promoted = set(kept)
+    promoted = set(kept) | _read_elsewhere(domain, schedule)
     while True:
         planner = _Planner(domain, schedule, threads, promoted)
         try:
@@ -37,6 +39,25 @@ def make_plan(domain: Domain, schedule: Schedule, threads: int, kept: Set[str] =
         if planner.promoted == promoted:
             return plan
         promoted = planner.promoted
+
+
+def _read_elsewhere(domain: Domain, schedule: Schedule) -> set[str]:
+    """Maps computed where they are read, but read at other places: all that a plan would be made anew for, if many.
+
+    A few are found one after the other, since what is kept for one can serve the next.
+    """
+    found = {
+        (tensor, producer)
+        for node in domain.nodes
+        for tensor, producer, stands in domain.needs(node)
+        if not stands and producer.kind == "map" and domain.tensors[tensor].kind != "out"
+    }
+    inline = {
+        tensor
+        for tensor, producer in found
+        if not is_tensor_sized(domain, producer.axes) or schedule.placement.get(producer.name, "inline") == "inline"
+    }
+    return inline if len(inline) > _FEW else set()
 
 
 def links(domain: Domain, plan: Plan) -> list[int]:

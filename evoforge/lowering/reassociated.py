@@ -53,16 +53,29 @@ class _Summed:
     loads: tuple[Load, ...] | None
 
 
-def _reading(graph: Graph) -> dict[str, list[Stage]]:
+@dataclass(frozen=True)
+class _Reader:
+    """A stage that loads a tensor, where, and whether it is a polynomial of what it loads."""
+
+    stage: Stage
+    loads: list[Load]
+    polynomial: bool
+
+
+def _reading(graph: Graph) -> dict[str, list[_Reader]]:
     """The stages that load each tensor."""
-    found: dict[str, list[Stage]] = {name: [] for name in graph.tensors}
+    found: dict[str, list[_Reader]] = {name: [] for name in graph.tensors}
     for stage in graph.stages:
-        for name in {load.tensor for load in loads(stage.body)}:
-            found[name].append(stage)
+        own: dict[str, list[Load]] = {}
+        for load in loads(stage.body):
+            own.setdefault(load.tensor, []).append(load)
+        _, other = _read(stage.body)
+        for name, where in own.items():
+            found[name].append(_Reader(stage, where, name not in other))
     return found
 
 
-def _summed_by(graph: Graph, stage: Stage, readers: Mapping[str, Sequence[Stage]]) -> _Summed | None:
+def _summed_by(graph: Graph, stage: Stage, readers: Mapping[str, Sequence[_Reader]]) -> _Summed | None:
     """The sums that all of a sum's results go into, each along an axis of them; None where one is wanted itself."""
     if stage.monoid != "sum" or stage.kind != "reduce" or not stage.outputs[0]:
         return None
@@ -77,10 +90,10 @@ def _summed_by(graph: Graph, stage: Stage, readers: Mapping[str, Sequence[Stage]
         reading = readers[name]
         if graph.tensors[name].kind != "tmp" or not reading:
             return None
-        for reader in reading:
-            if not _is_polynomial(reader.body, name):
+        for one in reading:
+            if not one.polynomial:
                 return None
-            own = [load for load in loads(reader.body) if load.tensor == name]
+            reader, own = one.stage, one.loads
             if reader.kind == "map":
                 axes = tuple(a.name for a in reader.axes)
                 kept = all(tuple(map(plain_axis, load.index)) == axes for load in own)
@@ -177,20 +190,21 @@ def _is_shifted(expr: Expr, tensor: str) -> bool:
     return len(own) == 1 and _is_shifted(own[0], tensor) and (expr.name in ("add", "sub") or not others)
 
 
-def _is_polynomial(expr: Expr, tensor: str) -> bool:
-    """Whether `expr` is a polynomial of what it reads of `tensor`."""
-    if all(load.tensor != tensor for load in loads(expr)) or isinstance(expr, Load):
-        return True
+def _read(expr: Expr) -> tuple[set[str], set[str]]:
+    """The tensors that `expr` reads, and those of them of which it is no polynomial."""
     if isinstance(expr, Cast):
-        return expr.dtype in ("f32", "f64", "f16", "bf16") and _is_polynomial(expr.arg, tensor)
+        read, other = _read(expr.arg)
+        return read, other if expr.dtype in ("f32", "f64", "f16", "bf16") else read
+    if not isinstance(expr, Where | Op):
+        read = {load.tensor for load in loads(expr)}
+        return read, set() if isinstance(expr, Load) else read
+    parts = expr.args if isinstance(expr, Op) else (expr.condition, expr.then, expr.other)
+    within = [_read(part) for part in parts]
+    read, other = set[str]().union(*(one for one, _ in within)), set[str]().union(*(one for _, one in within))
     if isinstance(expr, Where):
-        chosen = all(_is_polynomial(part, tensor) for part in (expr.then, expr.other))
-        return chosen and all(load.tensor != tensor for load in loads(expr.condition))
-    if not isinstance(expr, Op):
-        return False
+        return read, other | within[0][0]
     if expr.name in ("div", "pow"):
         by = expr.args[1]
-        known = all(load.tensor != tensor for load in loads(by))
         whole = expr.name == "div" or (isinstance(by, Const) and by.value in (2, 3, 4))
-        return known and whole and _is_polynomial(expr.args[0], tensor)
-    return expr.name in ("add", "sub", "mul", "neg") and all(_is_polynomial(arg, tensor) for arg in expr.args)
+        return read, other | within[1][0] if whole else read
+    return read, other if expr.name in ("add", "sub", "mul", "neg") else read

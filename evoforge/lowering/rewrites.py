@@ -138,18 +138,28 @@ def _sum_of_squares(graph: Graph, first: Stage, second: Stage) -> bool:
 
 
 def _pairs(graph: Graph, monoid: str, matches: Any, merged: str) -> Graph:
+    reading = _reading(graph)
     for first in graph.stages:
         if first.kind != "reduce" or first.monoid != monoid or not _float(graph, first):
             continue
-        for second in graph.stages:
-            if (
-                second.kind == "reduce"
-                and second is not first
-                and _same_domain(first, second)
-                and matches(graph, first, second)
-            ):
+        for second in reading.get(first.outputs[0], ()):
+            if _same_domain(first, second) and matches(graph, first, second):
                 return _pairs(_merged(graph, first, second, merged), monoid, matches, merged)
     return graph
+
+
+def _reading(graph: Graph) -> dict[str | None, list[Stage]]:
+    """Tensor → the reductions that read it, by themselves or through maps."""
+    through: dict[str, set[str]] = {}  # by what a map writes: itself and all that it is made of
+    found: dict[str | None, list[Stage]] = {}
+    for stage in graph.stages:
+        read = {name for load in loads(stage.body) for name in through.get(load.tensor, (load.tensor,))}
+        if stage.kind == "map":
+            through |= {out: {out, *read} for out in stage.outputs if out}
+        elif stage.kind == "reduce":
+            for name in read:
+                found.setdefault(name, []).append(stage)
+    return found
 
 
 def _float(graph: Graph, stage: Stage) -> bool:

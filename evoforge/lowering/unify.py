@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -230,13 +231,21 @@ class _Builder:
                         found.setdefault((load.tensor, dim), known)
         return found
 
-    def text(self, name: str) -> str:
-        """C++ for the size of an axis."""
+    @cached_property
+    def _texts(self) -> dict[str, str]:
+        """The sizes of axes that some input or output has."""
+        found: dict[str, str] = {}
         for (tensor, dim), known in sorted(
             self.dims.items(), key=lambda item: ("in out cst tmp".index(item[0][0][:2]), item[0])
         ):
-            if known == name and self.tensors[tensor].kind != "tmp":
-                return f"EVO_SIZE({tensor}, {dim})"
+            if self.tensors[tensor].kind != "tmp":
+                found.setdefault(known, f"EVO_SIZE({tensor}, {dim})")
+        return found
+
+    def text(self, name: str) -> str:
+        """C++ for the size of an axis."""
+        if name in self._texts:
+            return self._texts[name]
         if len(set(self.values[name])) > 1:
             raise UnsupportedError(
                 "expected every size that differs between workloads to be the size of an input or output"

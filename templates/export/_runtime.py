@@ -8,6 +8,7 @@ Everywhere else the PyTorch reference answers. `Kernel.why_not(*inputs)` says wh
 import ctypes
 import hashlib
 import importlib
+import inspect
 import os
 import subprocess
 import tempfile
@@ -214,7 +215,8 @@ class Kernel(torch.nn.Module):
             with self._lock:
                 plan = self._plans.get(key)
                 if plan is None:
-                    expected = row["arguments"] = row.get("arguments") or _expected_arguments(row)
+                    model = self._others.get(row["name"], self.reference)
+                    expected = row["arguments"] = row.get("arguments") or _expected_arguments(row, model)
                     _require_same(expected, args)  # another call may be the right one
                     plan = self._plans[key] = self._make_plan(row, args, leaves, constants)
         if isinstance(plan, _Unusable):
@@ -439,7 +441,7 @@ def _require_same(expected, args):
         raise _Unusable("other arguments than the kernel was made for, or arranged otherwise")
 
 
-def _expected_arguments(row):
+def _expected_arguments(row, model):
     """What get_inputs() passes, looked at without allocating where its code allows that."""
     make = _reference_module(row).get_inputs
     try:
@@ -447,6 +449,11 @@ def _expected_arguments(row):
             values = make()
     except Exception:
         values = make()
+    if isinstance(values, dict):
+        forward = model._function if isinstance(model, _Plain) else model.forward
+        bound = inspect.signature(forward).bind(**values)
+        bound.apply_defaults()
+        values = bound.args
     return _arguments([values] if isinstance(values, torch.Tensor) else list(values))
 
 
@@ -488,11 +495,26 @@ def _reference_module(row):
 
 def _make_model(source):
     make = getattr(source, "get_init_inputs", list)
-    model = source.Model(*make()) if isinstance(source.Model, type) else source.Model
+    positional, named = _init_arguments(source.Model, make() or ())
+    model = source.Model(*positional, **named) if isinstance(source.Model, type) else source.Model
     model = model if isinstance(model, torch.nn.Module) else _Plain(model)
     _adopt_tensors(model)
+    _adopt_globals(model, source)
     _keep_state(model)
     return model
+
+
+def _init_arguments(model, given):
+    """Positions and names of ``[[2, 3], {"bias": False}]``, where Model has such names."""
+    if len(given) == 2 and isinstance(given[0], list) and isinstance(given[1], dict):
+        ways = [(given, {}), (given[0], given[1])]
+        for positional, named in reversed(ways) if given[1] else ways:
+            try:
+                inspect.signature(model).bind(*positional, **named)
+                return positional, named
+            except (TypeError, ValueError):
+                pass
+    return given, {}
 
 
 def _keep_state(model):
@@ -515,23 +537,44 @@ def _keep_state(model):
 
 def _adopt_tensors(model):
     """Makes buffers of tensors that are plain attributes: kernels know them as constants."""
-    dtypes = {dtype for _, dtype in _DTYPES.values()}
-    weights = {one.untyped_storage().data_ptr() for one in (*model.parameters(), *model.buffers())}
+    weights = _memory(model)
     for module in model.modules():
         for name, value in list(vars(module).items()):
-            if (
-                type(value) is torch.Tensor
-                and value.numel() > 1
-                and value.dim() <= 8
-                and value.layout == torch.strided
-                and value.device.type == "cpu"
-                and value.dtype in dtypes
-                and value.untyped_storage().data_ptr() not in weights
-                and not hasattr(type(module), name)
-            ):
+            if _adoptable(value, weights) and not hasattr(type(module), name):
                 del vars(module)[name]
                 whole = value.untyped_storage().nbytes() == value.nbytes
                 module.register_buffer(name, value if whole else value.clone(), persistent=False)
+
+
+def _adopt_globals(model, source):
+    """Makes buffers also of top-level tensors that functions of the reference read; forward still reads the global."""
+    weights, read = _memory(model), _names_in(compile(Path(source.__file__).read_bytes(), source.__file__, "exec"))
+    for name, value in vars(source).items():
+        if name in read and _adoptable(value, weights) and value.untyped_storage().nbytes() == value.nbytes:
+            model.register_buffer(f"global_{name}", value, persistent=False)
+            weights.add(value.untyped_storage().data_ptr())
+
+
+def _memory(model):
+    return {one.untyped_storage().data_ptr() for one in (*model.parameters(), *model.buffers())}
+
+
+def _adoptable(value, weights):
+    return (
+        type(value) is torch.Tensor
+        and value.numel() > 1
+        and value.dim() <= 8
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+        and value.dtype in {dtype for _, dtype in _DTYPES.values()}
+        and value.untyped_storage().data_ptr() not in weights
+    )
+
+
+def _names_in(code):
+    inner = [one for one in code.co_consts if isinstance(one, type(code))]
+    kept = [one for one in inner if one.co_name not in ("get_inputs", "get_init_inputs")]
+    return {name for one in kept for name in (*one.co_names, *_names_in(one))}
 
 
 class _Plain(torch.nn.Module):

@@ -86,7 +86,7 @@ def test_an_unknown_constant_names_the_nearest_first(tmp_path: Path) -> None:
 
 
 def test_a_name_assigned_together_with_others_says_how_to_mend(tmp_path: Path) -> None:
-    for text in ('MODE = K = "a"', 'MODE, K = "ab"', 'MODE, *K = "a", 9'):
+    for text in ('MODE, K = "ab"', 'MODE, *K = "a", 9'):
         path = write(tmp_path, GOOD.replace('MODE = "float32"', text))
         with pytest.raises(UsageError, match=r"task\.py:7: expected K to be assigned alone .*MODE"):
             load_task(path, {"K": 1})
@@ -101,6 +101,14 @@ def test_constants_that_are_assigned_side_by_side_are_replaced_one_by_one(run: R
     names = run(apply_overrides(source, {"K": 7, "H": 2 * 10**6, "V": 5}))
     assert [names[name] for name in ("H", "A", "B", "K", "U", "V", "M")] == [2000000, 1, 2, 7, 1, 5, 8]
     assert lines_of(apply_overrides(source, {"K": 7})) == lines_of(source)
+
+
+def test_constants_that_share_a_value_are_replaced_one_by_one(tmp_path: Path, run: Run) -> None:
+    source = GOOD.replace("M = 8", "M = K = (U, V) = (\n    1, 2)  # sizes\nH = W = 8; L = M")
+    names = run(apply_overrides(source, {"M": 3, "U": 5, "W": 7}))
+    wanted = {"M": 3, "K": (1, 2), "U": 5, "V": 2, "H": 8, "W": 7, "L": 3, "N": 6}
+    assert {name: names[name] for name in wanted} == wanted
+    assert load_task(write(tmp_path, source), {"H": 4}).overrides == {"H": 4}
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ SIZE = 4
 WORKLOADS = [
     {"name": "good"}, {"name": "forward", "MODE": "forward"}, {"name": "double", "MODE": "double"},
     {"name": "in place", "MODE": "in place"}, {"name": "dict", "MODE": "dict"}, {"name": "exit", "MODE": "exit"},
-    {"name": "behind its back", "MODE": "behind its back"},
+    {"name": "behind its back", "MODE": "behind its back"}, {"name": "half", "SIZE": 2.5},
     {"name": "number", "MODE": "number"}, {"name": "complex", "MODE": "complex"}, {"name": "huge", "SIZE": 10**7},
 ]
 
@@ -107,7 +107,7 @@ def get_inputs():
         print("about to fall", flush=True)
         ctypes.string_at(0)
     x = torch.randn(SIZE, SIZE).abs() if torch.initial_seed() % 2 else -torch.randn(SIZE, SIZE).abs()
-    return {"x": x} if MODE == "dict" else [x.to(torch.complex64) if MODE == "complex" else x]
+    return {"z": x} if MODE == "dict" else [x.to(torch.complex64) if MODE == "complex" else x]
 """
 
 HELPER = """\
@@ -506,6 +506,49 @@ def test_tensors_that_are_plain_attributes_are_constants_of_the_task(tmp_path: P
         assert np.array_equal(ours.array(2), theirs.array(2))
 
 
+def test_top_level_tensors_that_forward_reads_are_constants_of_the_task(tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text(
+        """\
+import torch
+
+N = 9
+MASK = torch.tril(torch.ones(N, N)).bool()
+SCALES, DATA, ONE, PART = torch.rand(N), torch.randn(4, N), torch.tensor(2.0), torch.rand(N, 2)[:, 0]
+
+
+def scaled(x):
+    return x * SCALES
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.kept = torch.nn.Parameter(torch.rand(N)), SCALES[:4].clone()
+
+    def forward(self, x):
+        return scaled(x * self.weight)[:, None].masked_fill(~MASK, 0.0).sum(-1) * ONE + PART
+
+
+def get_inputs():
+    return [DATA + 0]
+"""
+    )
+    task = load_task(str(tmp_path / "task.py"))
+    with ReferenceWorker(task) as worker:
+        constants = worker.constants("default")
+        assert [(one.shape, one.dtype) for one in constants.specs] == [
+            ((9,), "f32"), ((4,), "f32"), ((9, 9), "bool"), ((9,), "f32"),
+        ]  # fmt: skip
+        inputs = worker.inputs("default", 1)
+        weight, _, mask, scales = (constants.array(at).astype(np.float64) for at in range(4))
+        part = worker.reference("default", inputs).y64.array(0) - 2 * (
+            (inputs.array(0) * weight * scales)[:, None] * mask
+        ).sum(-1)
+        assert np.allclose(part, part[0]) and part.std() > 0.1
+        graph = worker.analyse("evoforge.lowering.capture:capture", "default")
+        assert "cst2" in str(graph) and "cst3" in str(graph)
+
+
 def test_shared_memory_of_others_is_out_of_reach(tmp_path: Path) -> None:
     other = Path(tempfile.mkstemp(prefix="evoforge-test-", dir="/dev/shm")[1])
     try:
@@ -755,13 +798,14 @@ def get_init_inputs():
             TaskError,
             r"odd\.py:22: expected forward\(\) of workload 'forward' to run, it raised ValueError: no",
         ),
-        ("in place", UnsupportedError, r"forward\(\) changes input 0 in place"),
-        ("dict", TaskError, r"expected get_inputs\(\) to return a list.*, got dict"),
+        ("in place", UnsupportedError, r"odd\.py:26: workload 'in place': forward\(\) changes input 0 in place"),
+        ("dict", TaskError, r"expected get_inputs\(\) to return a list, or a dict.*argument:? '[xz]'"),
         (
             "exit",
             TaskError,
             r"odd\.py:34: expected get_inputs\(\) of workload 'exit' .* SystemExit: bye",
         ),
+        ("half", TaskError, r"it raised TypeError: randn\(\) received an invalid combination of arguments[^:]*\)$"),
         ("number", TaskError, r"expected forward\(\) to return tensors, output 0 is float"),
         ("complex", UnsupportedError, r"input 0 is complex64, which is not covered"),
         ("huge", TaskError, r"fits into the .* GiB of memory available, it needs at least .* GiB .*--set"),
@@ -1223,18 +1267,36 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one(tmp_path: Path) -
         ("[[2], {'x': 3}]", "[2] {'x': 3} 0"),
         ("[[2, 3, 4], {}]", "[2, 3, 4] {} 0"),
         ("[2, 3, 4]", "2 3 4"),
+        ("None", "1 2 0"),
     ],
 )
 def test_what_model_is_made_with_may_have_names(tmp_path: Path, given: str, made: str) -> None:
     text = (
         "import torch\n\nclass Model(torch.nn.Module):\n"
-        "    def __init__(self, a, b, c=0):\n        super().__init__()\n"
+        "    def __init__(self, a=1, b=2, c=0):\n        super().__init__()\n"
         f"        if f'{{a}} {{b}} {{c}}' != {made!r}:\n            raise ValueError(f'got {{a}} {{b}} {{c}}')\n\n"
         "    def forward(self, x):\n        return x * 2\n\ndef get_inputs():\n    return [torch.randn(4)]\n\n"
         f"def get_init_inputs():\n    return {given}\n"
     )
     with ReferenceWorker(task_of(tmp_path, "made", text)) as worker:
         assert worker.describe()
+
+
+@pytest.mark.parametrize("model", ["class Model(torch.nn.Module):\n    def forward(self, ", "def Model("])
+def test_inputs_may_go_by_name(tmp_path: Path, model: str) -> None:
+    inside = "        return" if "class" in model else "    return"
+    text = (
+        f"import torch\n\n{model}x, y, scale=2, z=None):\n{inside} (x - y) * scale if z is None else x - z\n\n"
+        "N = 1\nWORKLOADS = [{'name': 'two'}, {'name': 'three', 'N': 3}]\n\ndef get_inputs():\n"
+        "    named = {'y': torch.randn(3), 'x': torch.randn(2, 3), 'z': torch.randn(3)}\n"
+        "    return {key: one for key, one in named.items() if N > 1 or key != 'z'}\n"
+    )
+    with ReferenceWorker(task_of(tmp_path, "named", text)) as worker:
+        shapes = {name: [spec.shape for spec in one.inputs] for name, one in worker.describe().items()}
+        assert shapes == {"two": [(2, 3), (3,)], "three": [(2, 3), (3,), (3,)]}
+        inputs = worker.inputs("two", 1)
+        x, y = (inputs.array(at).astype(np.float64) for at in (0, 1))
+        assert worker.reference("two", inputs).y64.array(0) == pytest.approx((x - y) * 2)
 
 
 def test_lazy_modules_are_refused_by_name(tmp_path: Path) -> None:

@@ -177,6 +177,49 @@ def test_tensors_that_are_plain_attributes_reach_the_kernel(tmp_path: Path) -> N
     assert done.returncode == 0 and done.stderr == "", done.stderr
 
 
+def test_top_level_tensors_reach_the_kernel(tmp_path: Path) -> None:
+    task = TASK.replace("self.weight = nn.Parameter(torch.rand(n) + 0.5)", "pass").replace("self.weight", "WEIGHT")
+    task = task.replace("EPS =", "UNREAD, WEIGHT = torch.rand(9), torch.rand(COLUMNS) + 0.5\nEPS =")
+    done = use(
+        write_library(library("1.0f", task=task), tmp_path / "fastnorm"),
+        """
+        import fastnorm, torch
+        k = fastnorm.load()
+        x, r = torch.randn(24, 40), torch.randn(24, 40)
+        assert k.why_not(x, r) is None, k.why_not(x, r)
+        torch.testing.assert_close(k(x, r), k.reference(x, r))
+        """,
+    )
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("return [torch.randn(ROWS, COLUMNS), torch.randn(ROWS, COLUMNS)]",
+         "return {'residual': torch.randn(ROWS, COLUMNS), 'x': torch.randn(ROWS, COLUMNS)}"),
+        ("return [COLUMNS, EPS]", "return [[COLUMNS], {'eps': EPS}]"),
+        ("n, eps):", "n=40, eps=1e-6):"),
+    ],
+)  # fmt: skip
+def test_arguments_may_have_names_and_be_none(tmp_path: Path, old: str, new: str) -> None:
+    task = TASK.replace(old, new)
+    task = task.replace("return [COLUMNS, EPS]", "return None") if "40" in new else task
+    assert task != TASK
+    done = use(
+        write_library(library("1.0f", task=task), tmp_path / "fastnorm"),
+        """
+        import fastnorm, torch
+        k = fastnorm.load()
+        x, r = torch.randn(24, 40), torch.randn(24, 40)
+        with torch.no_grad():
+            assert k.why_not(x, r) is None, k.why_not(x, r)
+            torch.testing.assert_close(k(x, r), k.reference(x, r))
+        """,
+    )
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
 @pytest.mark.parametrize("compiler", ["g++", "/no/compiler"])
 def test_every_workload_has_the_reference_of_its_own_constants(tmp_path: Path, compiler: str) -> None:
     task = TASK.replace("* self.weight, ", "* self.weight * HEIGHT, ").replace("EPS =", "HEIGHT = float(ROWS)\nEPS =")

@@ -193,7 +193,11 @@ REFUSED: dict[str, tuple[Callable[..., Any], type[EvoforgeError], str]] = {
         UnsupportedError,
         r"aten\.erfinv.*test_capture\.py:\d+.*aten\.nanmedian",
     ),
-    "long_order": (lambda x: x.repeat(1, 200).topk(17)[0], UnsupportedError, r"aten\.topk.*800 elements"),
+    "long_order": (
+        lambda x: x.repeat(1, 200).topk(17)[0],
+        UnsupportedError,
+        r"aten\.topk.*800 elements.*the first 16 of more",
+    ),
     "edges": (lambda x: torch.searchsorted(x[0], x), UnsupportedError, r"aten\.searchsorted.*edges that are an input"),
     "far_scatter": (
         lambda x: x.new_zeros(3000).scatter_add(0, torch.arange(3000) % 7, x.repeat(1, 250).view(-1)),
@@ -222,6 +226,21 @@ REFUSED: dict[str, tuple[Callable[..., Any], type[EvoforgeError], str]] = {
         lambda x: torch.func.vmap(torch.func.grad(lambda a: a.sin().sum()))(x),
         UnsupportedError,
         r"ends at test_capture\.py:\d+.*; leave that part out",
+    ),
+    "gradient": (
+        lambda x: torch.func.grad(lambda a: a.sin().sum())(x),
+        UnsupportedError,
+        r"gradients of torch\.func at test_capture\.py:\d+: .*; write",
+    ),
+    "packed": (
+        lambda x: nn.GRU(4, 2)(nn.utils.rnn.pack_padded_sequence(x.view(3, 1, 4), torch.tensor([3])))[1],
+        TaskError,
+        r"torch within an operator.*test_capture\.py:\d+: `lambda x: nn\.GRU",
+    ),
+    "changed_within": (
+        lambda x: nn.Embedding(3, 4, _weight=x, max_norm=1.0)(torch.arange(2)),
+        UnsupportedError,
+        r"without side effects.*test_capture\.py:\d+: `",
     ),
     "autocast": (autocast, UnsupportedError, r"torch\.autocast.* at test_capture\.py:\d+: `with torch.*`; convert"),
     "constant": (
@@ -297,7 +316,10 @@ def test_a_random_operator_is_named_for_what_it_is() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return F.dropout(x, 0.3)
 
-    with pytest.raises(UnsupportedError, match="the second time for output 0; take random operators out"):
+    message = (
+        r"the second time for output 0 because of torch.*dropout at test_capture\.py:\d+: `return F.dropout.*; take"
+    )
+    with pytest.raises(UnsupportedError, match=message):
         capture_graph(Random(), [torch.randn(64, 32)])
 
 

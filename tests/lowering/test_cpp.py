@@ -329,7 +329,7 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "searchsorted": (Module(lambda x: torch.searchsorted(x.new_tensor([0.1, 0.4, 0.5]), x, right=True)), [rand(5, 37)]),
     "diagonal": (Module(lambda x, y: x.diagonal_scatter(y, -2, 1, 2)), [rand(3, 9, 7), rand(3, 7)]),
     "filled_diagonal": (Module(lambda x: (x @ x.t()).fill_diagonal_(-3.0).softmax(-1)), [rand(9, 17)]),
-    "few_of_many": (Module(lambda x: torch.topk(x, 5)), [rand(5, 700)]),
+    "few_of_many": (Module(lambda x: (torch.topk(x, 5), torch.topk(x, 3, largest=False))), [rand(5, 700)]),
     "assigned_slice": (Module(lambda x, y: torch.slice_scatter(x, y * 2, 1, 3, 20)), [rand(5, 37), rand(5, 17)]),
     "assigned_start": (Module(lambda x, y: torch.slice_scatter(x, y, 0, end=2) + 1), [rand(5, 37), rand(2, 37)]),
     "assigned_steps": (
@@ -1213,12 +1213,14 @@ def test_equal_vectors_are_added_accurately(tmp_path: Path) -> None:
             torch.testing.assert_close(got.double(), want, rtol=2.0**-15, atol=0.0, msg=k.label)
 
 
-def test_the_first_few_of_many_come_in_order_whatever_is_equal(tmp_path: Path) -> None:
-    """Also where most are −∞ (masked), and with NaN, which is the largest."""
-    masked, model = rand(4, 600), Module(lambda x: torch.topk(x, 6))
+@pytest.mark.parametrize("largest", [True, False])
+def test_the_first_few_of_many_come_in_order_whatever_is_equal(largest: bool, tmp_path: Path) -> None:
+    """Also where most are infinite (masked), and with NaN, which is the largest."""
+    masked, model = rand(4, 600), Module(lambda x: torch.topk(x, 6, largest=largest))
     masked[:, 7:] = -math.inf
     masked[1, 2:] = -math.inf
-    masked[2, [100, 300]] = math.nan
+    masked = masked if largest else -masked
+    masked[:3, [100, 300]] = math.nan
     ties = (torch.arange(4 * 600).view(4, 600) % 7).to(torch.int8)
     kernels = []
     for x in (masked, ties):
@@ -1229,7 +1231,7 @@ def test_the_first_few_of_many_come_in_order_whatever_is_equal(tmp_path: Path) -
     library = build([k for k, _ in kernels], tmp_path, "native")
     for k, x in kernels:
         values, at = call(library, k, model, [x])
-        order = torch.argsort(x, dim=-1, descending=True, stable=True)[:, :6]
+        order = torch.argsort(x, dim=-1, descending=largest, stable=True)[:, :6]
         assert torch.equal(at, order)
         assert torch.equal(values.float().nan_to_num(9.0), x.gather(-1, order).float().nan_to_num(9.0))
 

@@ -136,6 +136,7 @@ POINTWISE = {
     "inverse": f(lambda x: (torch.asin(x), torch.acos(x), torch.atanh(x), torch.acosh(x + 2)), X.tanh() * 0.9),
     "gelu_tanh": f(lambda x: F.gelu(x, approximate="tanh"), X),
     "broadcast": f(lambda x, y, z: (x + y * 2 - z) / (y.abs() + 1), X, normal(5, 1), normal(7)),
+    "ldexp": f(lambda x, n, y: (x.ldexp(n), x.ldexp(y), n.ldexp(n)), X[0], integers(-9, 9, 5, 7), Y[0]),
     "powers": f(lambda x, y: (x**2, x**3, x**-1, x**0.5, x**y, 2.0**x, x**1.7), positive(4, 5), normal(4, 5)),
     "division": f(lambda x, y: (x // y, x % y, torch.fmod(x, y), torch.div(x, y, rounding_mode="trunc")), X, Y),
     "compare": f(
@@ -328,6 +329,22 @@ ORDERS = {
         SPECIAL,
     ),
     "topk": f(lambda x: (*x.topk(3), *x.topk(2, 1, largest=False), *x.topk(1, 0), *x.sum().topk(1)), X),
+    "few_of_many": f(
+        lambda x, y, z: (
+            *x.topk(3),
+            *x.topk(16, largest=False),
+            *x.kthvalue(5),
+            *x.T.topk(2, 0, largest=False),
+            y.topk(2)[0],
+            y.topk(3, 0, largest=False)[0],
+            y.kthvalue(2, keepdim=True)[0],
+            z.topk(16, largest=False)[0],
+            z.topk(16)[0],
+        ),
+        normal(2, 600),
+        integers(-3, 3, 700),
+        torch.cat([torch.full((1, 510), torch.nan), SPECIAL.view(1, 10)], 1),
+    ),
     "topk_ties": f(
         lambda a, x: (a.topk(4)[0], a.topk(2, 0)[0], x.topk(2)[0], x.topk(2, largest=False)[0]), TIED, SPECIAL
     ),

@@ -13,7 +13,9 @@ from torch import nn
 
 from evoforge.core import ParameterSpace, Strategy
 from evoforge.errors import UnsupportedError, UsageError
+from evoforge.lowering import planner
 from evoforge.lowering.capture import capture_graph
+from evoforge.lowering.regions import regions
 from evoforge.lowering.space import ScheduleSpace
 
 PLAIN = Strategy()
@@ -50,6 +52,17 @@ class Unrolled(nn.Module):
         for _ in range(40):
             x = torch.sigmoid(x) * torch.tanh(x)
         return x
+
+
+class Stepped(nn.Module):
+    """A recurrence whose states are read elsewhere, and stacked."""
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        found = []
+        for t in range(len(x)):
+            h = torch.tanh(h @ x[t]) + h.flip(0)
+            found.append(h)
+        return torch.stack(found)
 
 
 class ScaledByUnrolled(Unrolled):
@@ -270,6 +283,18 @@ def test_workloads_that_a_kernel_cannot_tell_apart_are_refused() -> None:
 def test_maps_that_read_each_other_twice_are_walked_once() -> None:
     """By all ways from one to the other it would take for ever."""
     assert space_of(ScaledByUnrolled(), [(64, 16), (16,)]).render({}).count("evo::tanh(") == 40
+
+
+def test_a_long_recurrence_is_not_planned_anew_for_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = []
+
+    def counted(*arguments: Any) -> Any:
+        plans.append(arguments)
+        return regions(*arguments)
+
+    monkeypatch.setattr(planner, "regions", counted)
+    space_of(Stepped(), [(20, 8, 8), (8, 8)])
+    assert len(plans) <= 4
 
 
 class UnrolledSoftmax(Unrolled):

@@ -12,7 +12,7 @@ from typing import Any
 
 from evoforge.lowering.index import add, affine, const, scale
 from evoforge.lowering.ir import Affine, Cast, Const, Expr, Indirect, Position
-from evoforge.lowering.operators.builder import Builder, Value, is_float, lowest, op, where
+from evoforge.lowering.operators.builder import Builder, Value, highest, is_float, lowest, op, where
 from evoforge.lowering.operators.registry import register
 from evoforge.lowering.operators.views import choose, reshaped
 
@@ -35,17 +35,16 @@ def _sort(b: Builder, x: Value, dim: int = -1, descending: bool = False, *, stab
 
 @register("topk")
 def _topk(b: Builder, x: Value, k: int, dim: int = -1, largest: bool = True, _: bool = True) -> tuple[Value, Value]:
-    if largest and x.rank and x.shape[dim] > _LONGEST and 0 < k <= _FEW:
-        return _first(b, x, dim % x.rank, k)
     return _ordered(b, x, dim, range(k), largest)
 
 
-def _first(b: Builder, x: Value, dim: int, count: int) -> tuple[Value, Value]:
-    """The largest few, one after the other."""
+def _first(b: Builder, x: Value, dim: int, wanted: range, descending: bool) -> tuple[Value, Value]:
+    """What `_ordered` says of the first few, found one after the other."""
     found: list[tuple[Value, Value]] = []
-    for _ in range(count):
-        found.append(_next(b, x, dim, found[-1] if found else None))
-    full, (values, places) = (*x.shape[:dim], count, *x.shape[dim + 1 :]), zip(*found, strict=True)
+    for _ in range(wanted.stop):
+        found.append((_next if descending else _next_smallest)(b, x, dim, found[-1] if found else None))
+    full = (*x.shape[:dim], len(wanted), *x.shape[dim + 1 :])
+    values, places = zip(*found[wanted.start :], strict=True)
     return (
         b.map(full, x.dtype, lambda i, e: choose(values, dim, i, e, x.dtype)),
         b.map(full, "i64", lambda i, e: choose(places, dim, i, e, "i64")),
@@ -57,27 +56,70 @@ def _next(b: Builder, x: Value, dim: int, last: tuple[Value, Value] | None) -> t
     shape, size = (*x.shape[:dim], 1, *x.shape[dim + 1 :]), x.shape[dim]
     t = "i32" if x.dtype == "bool" else x.dtype
 
-    def after(here: Expr, i: Index, r: Index, e: dict[str, int]) -> Expr:
-        if last is None:
-            return Const(True, "bool")
-        value, place = last[0].read(i, e), last[1].read(i, e)
-        later = op("gt", Position(r[0], "f32"), place, dtype="bool")
-        equal = op("and", op("not", _larger(here, value, t), dtype="bool"), later, dtype="bool")
-        return op("or", _larger(value, here, t), equal, dtype="bool")
-
     def left(i: Index, r: Index, e: dict[str, int]) -> Expr:
         here = x.read(_put(i, dim, r[0]), e, t)
-        return where(after(here, i, r, e), here, lowest(t), t)
+        return where(_after(last, here, i, r, e, t), here, lowest(t), t)
 
     best = b.reduce(shape, [size], t, "max", left, "best")[0]
 
     def at(i: Index, r: Index, e: dict[str, int]) -> Expr:
         here, value = x.read(_put(i, dim, r[0]), e, t), best.read(i, e)
         differs = op("or", _larger(here, value, t), _larger(value, here, t), dtype="bool")
-        same = op("and", op("not", differs, dtype="bool"), after(here, i, r, e), dtype="bool")
+        same = op("and", op("not", differs, dtype="bool"), _after(last, here, i, r, e, t), dtype="bool")
         return where(same, Position(r[0], "f32"), Const(float(size), "f32"), "f32")
 
     return best, b.reduce(shape, [size], "f32", "min", at, "place")[0]
+
+
+def _next_smallest(b: Builder, x: Value, dim: int, last: tuple[Value, Value] | None) -> tuple[Value, Value]:
+    """The same of the smallest. NaN is found as ∞, and behind every ∞."""
+    shape, size = (*x.shape[:dim], 1, *x.shape[dim + 1 :]), x.shape[dim]
+    t = "i32" if x.dtype == "bool" else x.dtype
+
+    def nan(here: Expr) -> Expr:
+        return op("isnan", here, dtype="bool") if is_float(t) else Const(False, "bool")
+
+    def left(i: Index, r: Index, e: dict[str, int]) -> Expr:
+        here = x.read(_put(i, dim, r[0]), e, t)
+        kept = op("and", _after(last, here, i, r, e, t, -1), op("not", nan(here), dtype="bool"), dtype="bool")
+        return where(kept, here, highest(t), t)
+
+    best = b.reduce(shape, [size], t, "min", left, "best")[0]
+
+    def at(i: Index, r: Index, e: dict[str, int]) -> Expr:
+        here = x.read(_put(i, dim, r[0]), e, t)
+        same = op("eq", where(nan(here), highest(t), here, t), best.read(i, e), dtype="bool")
+        same = op("and", same, _after(last, here, i, r, e, t, -1), dtype="bool")
+        place, behind = Position(r[0], "f32"), where(nan(here), Const(float(size), "f32"), _NONE, "f32")
+        return where(same, op("add", place, behind, dtype="f32"), Const(2.0 * size, "f32"), "f32")
+
+    found = b.reduce(shape, [size], "f32", "min", at, "place")[0]
+
+    def place(i: Index, e: dict[str, int]) -> Expr:
+        value, count = found.read(i, e), Const(float(size), "f32")
+        return where(op("ge", value, count, dtype="bool"), op("sub", value, count, dtype="f32"), value, "f32")
+
+    def value(i: Index, e: dict[str, int]) -> Expr:
+        at = Cast(places.read(i, e), "i64")
+        return x.read(_put(i, dim, affine([(1, Indirect(at))])), e, t)
+
+    places = b.map(shape, "f32", place)
+    return b.map(shape, t, value), places
+
+
+def _after(
+    last: tuple[Value, Value] | None, here: Expr, i: Index, r: Index, e: dict[str, int], t: str, sign: int = 1
+) -> Expr:
+    """Whether an element comes after the last one found; of the smallest, where `sign` is −1."""
+    if last is None:
+        return Const(True, "bool")
+    value, place = last[0].read(i, e), last[1].read(i, e)
+    behind, before = _larger(value, here, t), _larger(here, value, t)
+    if sign < 0:
+        behind, before = before, behind
+    later = op("gt", Position(r[0], "f32"), place, dtype="bool")
+    equal = op("and", op("not", before, dtype="bool"), later, dtype="bool")
+    return op("or", behind, equal, dtype="bool")
 
 
 @register("kthvalue")
@@ -117,6 +159,8 @@ def _ordered(b: Builder, x: Value, dim: int, places: range, descending: bool) ->
     """The elements at consecutive places along `dim`, and where they were."""
     shape = x.shape
     x, dim = _with_dims(x, dim)
+    if x.shape[dim] > _LONGEST and places and places.stop <= _FEW:
+        return _first(b, x, dim, places, descending)
     place = _places(b, x, dim, descending)
     found = (*x.shape[:dim], len(places), *x.shape[dim + 1 :])
 
@@ -138,7 +182,10 @@ def _ordered(b: Builder, x: Value, dim: int, places: range, descending: bool) ->
 def _places(b: Builder, x: Value, dim: int, descending: bool) -> Value:
     size = x.shape[dim]
     if size > _LONGEST:
-        raise b.refuse(f"{size} elements along the dimension (kernels that sort are generated for up to {_LONGEST})")
+        raise b.refuse(
+            f"{size} elements along the dimension (kernels that sort are generated for up to {_LONGEST}, "
+            f"and topk and kthvalue for up to the first {_FEW} of more)"
+        )
     t = "i32" if x.dtype == "bool" else x.dtype
 
     def body(i: Index, r: Index, e: dict[str, int]) -> Expr:

@@ -240,6 +240,12 @@ def _pow(b: Builder, x: Arg, y: Arg) -> Value:
     return b.pointwise(lambda p, q: op("pow", p, q, dtype=t), x, y)
 
 
+@register("ldexp.Tensor")
+def _ldexp(b: Builder, x: Value, power: Value) -> Value:
+    t = b.out_dtype()
+    return b.pointwise(lambda p, q: op("mul", p, op("pow", Const(2.0, t), q, dtype=t), dtype=t), x, power)
+
+
 def _whole_power(a: Expr, power: int, t: str) -> Expr:
     square = op("mul", a, a, dtype=t)
     return {2: square, 3: op("mul", square, a, dtype=t), 4: op("mul", square, square, dtype=t)}[power]
