@@ -218,7 +218,7 @@ def _largest(y: torch.Tensor) -> float:
 
 
 def _distinct(rows: torch.Tensor) -> torch.Tensor:
-    """Each row once, in order: ``unique(dim=0)`` in a tenth of the time."""
+    """Each row once, in order: ``unique(dim=0)`` in a fifth of the time."""
     for column in reversed(range(rows.shape[1])):
         rows = rows[rows[:, column].argsort(stable=True)]
     again = (rows[1:] == rows[:-1]).all(1)
