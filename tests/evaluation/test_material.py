@@ -302,7 +302,11 @@ def test_unseen_weights_have_both_signs_where_the_task_bears_it(tmp_path: Path, 
         material.close()
 
 
-def test_a_task_without_weights_has_none_to_touch(worker: ReferenceWorker) -> None:
-    material = material_of(worker, "relu")
-    assert draw_touched(worker, material, Tolerance(), np.random.default_rng(1)) is None
-    material.close()
+def test_a_task_without_weights_has_none_to_touch(tmp_path: Path) -> None:
+    (tmp_path / "double.py").write_text(
+        "import torch\n\n\ndef Model(x):\n    return x * 2\n\n\ndef get_inputs():\n    return [torch.randn(16, 256)]\n"
+    )
+    with ReferenceWorker(load_task(str(tmp_path / "double.py"))) as worker:
+        material = material_of(worker, "default")
+        assert draw_touched(worker, material, Tolerance(), np.random.default_rng(1)) is None
+        material.close()

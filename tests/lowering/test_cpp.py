@@ -19,6 +19,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as fn
+from torch.utils import _pytree as pytree
 
 from evoforge.core import DTYPES, ParameterSpace, Strategy
 from evoforge.lowering.capture import capture_graph
@@ -602,7 +603,7 @@ def check(k: Compiled, model: nn.Module, inputs: list[torch.Tensor], outputs: li
     wide = [x.double() if x.is_floating_point() else x for x in inputs]
     with torch.no_grad():
         expected = copy.deepcopy(model).double()(*wide)
-    expected = [expected] if isinstance(expected, torch.Tensor) else list(expected)
+    expected = pytree.tree_leaves(expected)
     for got, want in zip(outputs, expected, strict=True):
         what = f"{k.case} {k.label} {k.params}"
         if not want.is_floating_point():
@@ -632,7 +633,7 @@ def captured(case: str) -> Graph:
     graph = capture_graph(model.eval(), inputs)
     with torch.no_grad():
         made = model(*inputs)
-    made = [made] if isinstance(made, torch.Tensor) else made
+    made = pytree.tree_leaves(made)
     found = signature_of(graph)
     outputs = [replace(spec, stride=got.stride()) for spec, got in zip(found.outputs, made, strict=True)]
     return laid_out(graph, replace(found, outputs=tuple(outputs)))
