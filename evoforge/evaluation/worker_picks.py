@@ -187,12 +187,18 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
 class OtherOrder(TorchFunctionMode):  # type: ignore[misc]
     """While active, equal values change places wherever torch does not say which of them comes first.
 
-    What need not be sorted (``topk(sorted=False)``) comes the other way round.
+    They come the other way round, so that every two of them do, or, under a `seed`, in a drawn order. What need not be
+    sorted (``topk(sorted=False)``) comes the other way round, too.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int | None = None) -> None:
         super().__init__()
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = None if seed is None else torch.Generator().manual_seed(seed)
+
+    def _order(self, count: int) -> torch.Tensor:
+        return (
+            torch.arange(count).flip(0) if self._generator is None else torch.randperm(count, generator=self._generator)
+        )
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named, name = dict(kwargs or {}), getattr(function, "__name__", "")
@@ -203,7 +209,10 @@ class OtherOrder(TorchFunctionMode):  # type: ignore[misc]
         rest = list(args[1:])
         for key in ("input", "self"):
             named.pop(key, None)
-        order = torch.randperm(values.shape[dim], generator=self._generator)
+        order = self._order(values.shape[dim])
+        if name in ("sort", "argsort"):  # by a stable one equal values surely come as they stand
+            named |= {"stable": True, **dict(zip(("dim", "descending"), rest, strict=False))}
+            rest = []
         result = function(values.index_select(dim, order), *rest, **named)
         if name == "argsort":
             return order[result]
