@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,7 @@ _SEEDS = 1 << 31
 _DRAWS = 4
 _TIES = "halves"  # of nine values: they are equal to each other, and where rounding decides
 _FAR = ("offset", "outliers")  # of what is mixed into the task's own data
-_EXACT = {"small": 16}  # how much closer the task itself must be: beside a bias it is as exact as its sums happen to be
+_SMALL = "small"  # beside a bias what is left of them is as exact as sums happen to be
 _FEW = 8  # elements of a piece that nobody sees who does not look at all
 
 
@@ -157,12 +157,14 @@ def make_material(
     return Material(name, signature, constants, outputs, pool, fillers, spare)
 
 
-def draw_known(worker: ReferenceWorker, name: str, rng: np.random.Generator, family: str = "given") -> Known:
+def draw_known(
+    worker: ReferenceWorker, name: str, rng: np.random.Generator, family: str = "given", *, strict: bool = False
+) -> Known:
     """A fresh input set under a secret seed, with its reference; another one where it happens to be moot."""
     draws = _DRAWS if family == "given" else 1
     while True:
         inputs = worker.inputs(name, _seed(rng), family)
-        known, draws = Known(inputs, worker.reference(name, inputs), family), draws - 1
+        known, draws = Known(inputs, worker.reference(name, inputs, strict=strict), family), draws - 1
         if not draws or not known.reference.moot:
             return known
         known.close()
@@ -378,14 +380,13 @@ def _bearable(
     inside = (" (inside)",) if family == "tiny" else ()  # they would all be one number
     for domain in (one for one in DOMAINS if one not in (*vain, *inside)):
         try:
-            known = draw_known(worker, material.name, rng, family + domain)
+            known = draw_known(worker, material.name, rng, family + domain, strict=family == _SMALL)
         except WorkerError:
             raise
         except EvoforgeError:  # the reference raises on such data, which is an answer
             continue
         borne = (family == "infinite" or known.finite) and not known.reference.moot
-        held = replace(tolerance, factor=tolerance.factor / _EXACT.get(family, 1))
-        if borne and _accepts_itself(worker, material.name, known, held):
+        if borne and _accepts_itself(worker, material.name, known, tolerance):
             return known
         known.close()
     material.dropped += (family,)

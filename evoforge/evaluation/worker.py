@@ -190,15 +190,20 @@ class ReferenceWorker(_Worker):
         return _shared(answer["specs"][0], fds[0], self._described(workload, "inputs"))
 
     @_decoded
-    def reference(self, workload: str, inputs: SharedTensors, weights: int | None = None) -> Reference:
+    def reference(
+        self, workload: str, inputs: SharedTensors, weights: int | None = None, *, strict: bool = False
+    ) -> Reference:
         """The fp64 outputs for `inputs`, their sensitivity and the fp32 reference's error.
+
+        Under `strict` outputs that inputs do move are moot, too, if rounding moves them beyond their tolerance.
 
         Raises:
             TaskError: the model fails in double precision, with the reason.
         """
         what = f"running the fp64 reference of workload {workload}"
         with _lent([inputs]) as lent:
-            answer, fds = self._process.call("reference", what, lent, workload=workload, weights=weights)
+            fields = {"workload": workload, "weights": weights, "strict": strict}
+            answer, fds = self._process.call("reference", what, lent, **fields)
         outputs = self._described(workload, "outputs")
         exact = outputs and [_dense(spec, "f64" if spec.is_float else "i64") for spec in outputs]
         scales = outputs and [_dense(spec, scale_dtype(spec.dtype)) for spec in outputs if spec.is_float]

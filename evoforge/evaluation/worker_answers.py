@@ -46,9 +46,9 @@ class Answers:
     moot: str
 
 
-def answers_of(workload: WorkloadModel, tensors: Sequence[torch.Tensor], seed: int) -> Answers:
-    """What the outputs should be for these inputs; `seed` is of the perturbations."""
-    return _Runs(workload, tensors, seed).answers()
+def answers_of(workload: WorkloadModel, tensors: Sequence[torch.Tensor], seed: int, *, strict: bool) -> Answers:
+    """What the outputs should be for these inputs; `seed` is of the perturbations, `strict` as `reference` has it."""
+    return _Runs(workload, tensors, seed).answers(strict)
 
 
 class _Runs:
@@ -65,7 +65,7 @@ class _Runs:
         self._model = workload.converted(torch.float64)
         self._doubles = [one.to(torch.float64, copy=True) if one.is_floating_point() else one for one in tensors]
 
-    def answers(self) -> Answers:
+    def answers(self, strict: bool) -> Answers:
         workload, floats = self._workload, self._floats
         # What is returned as it came must not move with the inputs; of what is given, an index is exact.
         inputs = {one.untyped_storage().data_ptr() for one in self._doubles}
@@ -122,7 +122,7 @@ class _Runs:
             if jump > _JUMP * _largest(y64[at]):  # as of codes between which rounding decides
                 errors[at] = max(errors[at], jump)
         moot = ""
-        still = frozenset(at for known, at in zip(moved_by_inputs, floats, strict=True) if not known)
+        still = frozenset(at for known, at in zip(moved_by_inputs, floats, strict=True) if strict or not known)
         if still and not all(self._stands(y64, roots, still, alike) for alike in (True, False)):
             moot = _ROUNDING
         if picks.unsorted or (ambiguous and not all(self._ordered(y64, picks.free, drawn) for drawn in _ORDERS)):

@@ -155,11 +155,11 @@ class _Server:
         loaded = self._workload(workload)
         return _given(fill(loaded.signature.inputs, loaded.inputs(seed, family)))
 
-    def _reference(self, workload: str, weights: int | None, fds: list[int]) -> Answer:
+    def _reference(self, workload: str, weights: int | None, strict: bool, fds: list[int]) -> Answer:
         loaded = self._workload(workload, weights)
         shared = SharedTensors(loaded.signature.inputs, fds[0], writable=False)
         try:
-            found = answers_of(loaded, tensors_of(shared), self._task["seed"])
+            found = answers_of(loaded, tensors_of(shared), self._task["seed"], strict=strict)
         finally:
             shared.close()
         outputs = loaded.signature.outputs

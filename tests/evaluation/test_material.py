@@ -147,8 +147,7 @@ def test_extremes_that_move_no_output_are_judged_where_rounding_does_not_either(
     material = material_of(worker, name)
     families = [known.family for known in draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))]
     extremes = [family for family in families if family != "mixed"]
-    beside = "small (inside)" if name == "layers" else "small"  # what the first layer adds outweighs small ones
-    finite = [beside if one == "small" else one for one in EXTREMES if one != "infinite"]
+    finite = [one for one in EXTREMES if one != "infinite"]
     assert extremes[-len(finite) :] == finite and not material.dropped
     assert families[-1] == "mixed"
     material.close()
