@@ -922,8 +922,8 @@ answers_of, dense = worker_main.answers_of, worker_main._contiguous
 worker_main._contiguous = lambda spec, dtype: dense(type(spec)(spec.name, (1,), (1,), spec.dtype), dtype)
 
 
-def forged(*given):
-    found = answers_of(*given)
+def forged(*given, **named):
+    found = answers_of(*given, **named)
     object.__setattr__(found, "y64", [one.reshape(-1)[:1].clone() for one in found.y64])
     object.__setattr__(found, "d", [one.reshape(-1)[:1].clone() for one in found.d])
     return found
