@@ -46,7 +46,7 @@ class Answers:
     moot: str
 
 
-def answers_of(workload: WorkloadModel, tensors: Sequence[torch.Tensor], seed: int, *, strict: bool) -> Answers:
+def answers_of(workload: WorkloadModel, tensors: Sequence[torch.Tensor], seed: int, *, strict: bool = False) -> Answers:
     """What the outputs should be for these inputs; `seed` is of the perturbations, `strict` as `reference` has it."""
     return _Runs(workload, tensors, seed).answers(strict)
 
