@@ -914,6 +914,27 @@ def test_a_worker_cannot_take_back_what_it_gave(tmp_path: Path) -> None:
         assert inputs.array(0).sum() == 4 * 4096
 
 
+TIED = """
+import torch
+
+
+def Model(x, keys):
+    return x.gather(-1, keys.argsort(-1))
+
+
+def get_inputs():
+    keys = torch.randn(40, 64)
+    keys[3, 7] = keys[3, 50]
+    return [torch.randn(40, 64), keys]
+"""
+
+
+def test_two_equal_keys_are_enough_for_an_order_that_nobody_defines(tmp_path: Path) -> None:
+    with ReferenceWorker(task_of(tmp_path, "tied", TIED)) as worker:
+        worker.describe()
+        assert {worker.reference("default", worker.inputs("default", seed)).moot for seed in range(8)} == {"order"}
+
+
 FORGED = """\
 import torch
 from evoforge.evaluation import worker_main
