@@ -245,8 +245,11 @@ def _wrong(spec: TensorSpec, y: npt.NDArray[Any], y64: npt.NDArray[Any], found: 
     if spec.dtype == "bf16":
         got = np.uint32(int(got) << 16).view(np.float32)
     share = 100.0 * found.beyond / max(y.size, 1)
+    steps = [step for size, step in zip(spec.shape, spec.stride, strict=True) if size > 1]
+    strides = "" if steps == sorted(steps, reverse=True) else f"; its strides are {list(spec.stride)}"
     return (
         f"{spec.name}{list(place)} is {got!s}, expected {wanted!s}; {share:.3g}% of its elements are out of tolerance"
+        f"{strides}"
     )
 
 

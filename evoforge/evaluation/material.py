@@ -13,7 +13,7 @@ import numpy.typing as npt
 from evoforge.core import Signature, Tolerance
 from evoforge.errors import EvoforgeError, WorkerError
 from evoforge.evaluation.check import check_outputs, poison_slack
-from evoforge.evaluation.shared import SharedTensors
+from evoforge.evaluation.shared import SharedTensors, available_bytes
 from evoforge.evaluation.timing import ring_size
 from evoforge.evaluation.wire import PARTLY
 from evoforge.evaluation.worker import DOMAINS, EXTREMES, FAMILIES, Reference, ReferenceWorker
@@ -36,6 +36,7 @@ _RING_BYTES = 768 << 20
 _SPARE_BYTES = 32 << 20
 _SEEDS = 1 << 31
 _DRAWS = 4
+_LARGE_SETS = 4  # extremes of a workload of which 1 GiB holds none
 _TIES = "halves"  # of nine values: they are equal to each other, and where rounding decides
 _FAR = ("offset", "outliers")  # of what is mixed into the task's own data
 _SMALL = "small"  # beside a bias what is left of them is as exact as sums happen to be
@@ -292,13 +293,14 @@ def draw_extremes(
     piece (`alike`): who knows data by a glance at it is met. Multiples of ½ follow: which of equal values an index
     names shows in their ties, and how halves are rounded. Last come two that are the task's own data but
     for a piece of an extreme one (`mixed`): who tells by a glance what family all of it is from is met. As many are
-    drawn as 1 GiB has room for beside the pool.
+    drawn as 1 GiB has room for beside the pool, and of larger ones a few, whichever, where memory has it.
 
     Raises:
         WorkerError: the reference process died.
     """
     if material.extremes is None:
-        room = max(_POOL_BYTES // max(_set_bytes(material), 1) - len(material.pool), 0)
+        size = max(_set_bytes(material), 1)
+        room = max(_POOL_BYTES // size - len(material.pool), min(_LARGE_SETS, available_bytes() // 4 // size))
         floating = any(spec.is_float for spec in material.signature.inputs)
         declared = tolerance.nonfinite != "unspecified"
         ties = [_TIES] if all(known.family != _TIES for known in material.pool) else []
@@ -306,7 +308,9 @@ def draw_extremes(
         splice = partial(_spliced, worker, material, tolerance, rng)
         draws = [partial(splice, material.pool[1], 0, "alike")]
         draws += (partial(_bearable, worker, material, tolerance, rng, family) for family in families)
-        found = [known for draw in draws[:room] if (known := draw()) is not None]
+        if room < len(draws):
+            draws = [draws[int(at)] for at in rng.permutation(len(draws))[:room]]
+        found = [known for draw in draws if (known := draw()) is not None]
         far = [known for known in found if known.family.startswith(_FAR)]
         counts = (0, _FEW) if far and len(found) + 2 <= room else ()
         mixed = [splice(far[int(rng.integers(len(far)))], count, "mixed") for count in counts]

@@ -16,6 +16,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ import numpy.typing as npt
 
 from evoforge.core import TensorSpec
 
-__all__ = ["PAGE", "Segment", "SharedTensors", "exchanged", "hidden", "numpy_dtype"]
+__all__ = ["PAGE", "Segment", "SharedTensors", "available_bytes", "exchanged", "hidden", "numpy_dtype"]
 
 PAGE = 4096
 _ALIGN = 64
@@ -38,6 +39,16 @@ _NUMPY = {
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
     """The numpy type that holds `dtype`; bfloat16 is held as its 16 bits."""
     return np.dtype(_NUMPY[dtype])
+
+
+def available_bytes() -> int:
+    """Free memory of the machine, or of the control group if that is less."""
+    table = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    free = int(table["MemAvailable"].split()[0]) * 1024
+    with contextlib.suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    return max(free, 0)
 
 
 @dataclass(frozen=True)

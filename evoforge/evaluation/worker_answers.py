@@ -121,6 +121,8 @@ class _Runs:
         for at, jump in zip(floats, jumps, strict=True):
             if jump > _JUMP * _largest(y64[at]):  # as of codes between which rounding decides
                 errors[at] = max(errors[at], jump)
+        if picks.decides:
+            self._allow_for_decisions(y64, roots, errors)
         moot = ""
         still = frozenset(at for known, at in zip(moved_by_inputs, floats, strict=True) if strict or not known)
         if still and not all(self._stands(y64, roots, still, alike) for alike in (True, False)):
@@ -141,7 +143,7 @@ class _Runs:
         for run in range(_NOISY if outputs and floating else 0):
             if run == _LIKELY and not len(found):
                 break
-            other = self._again(Noise(_NOISE * self._u, self._rng, alike=True))
+            other = self._again(Noise(_NOISE * self._u, self._rng, alike=True, cancelled=True))
             for at in outputs:
                 got = other[at].reshape(-1)
                 (elements,) = torch.nonzero(got != y64[at].reshape(-1), as_tuple=True)
@@ -150,6 +152,34 @@ class _Runs:
                 if len(found) > _MOST:
                     return found[:0]
         return found
+
+    def _allow_for_decisions(
+        self, y64: Sequence[torch.Tensor], roots: Sequence[torch.Tensor], errors: list[float]
+    ) -> None:
+        """Adds to the scale of elements what a value that was rounded or chosen on the way, and could as well have gone
+        to the other side in single precision, makes of them: where a code is another, a whole row can be.
+
+        What stays within its tolerance under so much noise has made no jump that matters.
+        """
+        far: dict[int, torch.Tensor] = {}
+        for run in range(_NOISY):
+            if run == _LIKELY and not far:
+                return
+            other = self._again(Noise(_NOISE * self._u, self._rng, alike=True, cancelled=True))
+            for root, at in zip(roots, self._floats, strict=True):
+                change = (other[at] - y64[at]).abs_().nan_to_num_(0.0, 0.0, 0.0)
+                change[change <= self._within(at, y64[at], root)] = 0.0
+                if change.any():
+                    far[at] = torch.maximum(far[at], change) if at in far else change
+        for root, at in zip(roots, self._floats, strict=True):
+            if at in far:
+                largest = float(far[at].max())
+                root.add_(far[at].div_(self._workload.factor))
+                errors[at] = max(errors[at], largest)
+
+    def _within(self, at: int, y: torch.Tensor, root: torch.Tensor) -> torch.Tensor:
+        """The tolerance of the elements of output `at`."""
+        return self._workload.factor * root.double() + _LEAST + _ULP.get(self._specs[at].dtype, 0.0) * y.abs()
 
     def _run(self, within: AbstractContextManager[Any] | None = None) -> list[torch.Tensor]:
         return self._workload.run_in_double(self._model, self._doubles, within)
@@ -166,8 +196,7 @@ class _Runs:
         other, scales = self._again(Noise(self._u, self._rng, alike=alike)), iter(roots)
         for at, (got, y, spec) in enumerate(zip(other, y64, self._specs, strict=True)):
             if spec.is_float:
-                d = next(scales).double()
-                tolerance = self._workload.factor * d + _LEAST + _ULP.get(spec.dtype, 0.0) * y.abs()
+                tolerance = self._within(at, y, next(scales))
                 if at in still and _beyond(got, y, tolerance) > _FEW:
                     return False
         return True

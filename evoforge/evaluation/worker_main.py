@@ -27,11 +27,11 @@ from evoforge.core import TensorSpec
 from evoforge.errors import EvoforgeError, WorkerError
 from evoforge.evaluation import wire
 from evoforge.evaluation.dtypes import scale_dtype
-from evoforge.evaluation.shared import SharedTensors
+from evoforge.evaluation.shared import SharedTensors, available_bytes
 from evoforge.evaluation.targets import pinned_cpus
 from evoforge.evaluation.tasks import tolerance_of
 from evoforge.evaluation.worker_answers import answers_of
-from evoforge.evaluation.worker_model import WorkloadModel, available_bytes
+from evoforge.evaluation.worker_model import WorkloadModel
 from evoforge.evaluation.worker_precision import allow_precision
 from evoforge.evaluation.worker_tensors import fill, tensors_of
 

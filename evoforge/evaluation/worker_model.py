@@ -12,7 +12,6 @@ import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,14 @@ from torch.utils import _pytree as pytree
 
 from evoforge.core import Signature
 from evoforge.errors import EvoforgeError, TaskError, UnsupportedError
+from evoforge.evaluation.shared import available_bytes
 from evoforge.evaluation.tasks import apply_overrides, tolerance_of
 from evoforge.evaluation.wire import PARTLY
 from evoforge.evaluation.worker_precision import NamedAs
 from evoforge.evaluation.worker_state import adopt_globals, adopt_tensors, kept, share_plain_tensors
 from evoforge.evaluation.worker_tensors import TORCH_DTYPES, OnCpu, disjoint, drawn, plain, spec_of
 
-__all__ = ["WorkloadModel", "available_bytes"]
+__all__ = ["WorkloadModel"]
 
 
 def _init_arguments(entry: Any, arguments: Sequence[Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
@@ -88,12 +88,14 @@ class WorkloadModel:
     def redrawn(self, seed: int) -> WorkloadModel:
         """The same workload with other weights.
 
-        They are made anew under `seed`; parameters that come out the same or untrained, being made of constants, are
-        scaled by U[0.5, 1.5) and moved by a tenth of their size, running means and variances likewise. Of every four
-        seeds the first two also negate a quarter of those, and make a quarter 4 to 8 times as large (variances
-        excepted): training may have. Under even seeds finite buffers of the state dict are scaled, too: nobody says
-        that they keep what the task puts there. A model whose weights then have other shapes keeps those that it had.
-        Of seeds from `PARTLY` on only a piece of one parameter, a sixty-fourth of it, is another.
+        They are made anew under `seed`, and parameters and running statistics are then scaled by U[0.5, 1.5) and moved
+        by a tenth of their size, since what every initialisation has (equal layers, zeros in a triangle, a length that
+        is another parameter) does not outlast training. Of every four seeds the first two also negate a quarter of
+        those that come out the same, untrained or of one sign, make a quarter 4 to 8 times as large, and a quarter of
+        the variances as small as a dead channel's; the last one leaves alone what comes out different. Under even
+        seeds finite buffers of the state dict are scaled, too, those of zeros moved: nobody says that they keep what
+        the task puts there. A model whose weights then have other shapes keeps those that it had. Of seeds from
+        `PARTLY` on only a piece of one parameter, a sixty-fourth of it, is another.
         """
         if seed >= PARTLY:
             return self._touched(seed - PARTLY)
@@ -106,15 +108,24 @@ class WorkloadModel:
             return self
         generator = torch.Generator().manual_seed(seed)
         loaded = model.state_dict().keys()
+        far, anew, buffers = seed % 4 < 2, seed % 4 == 3, seed % 2 == 0
         for name, weight in new.items():
-            if not disjoint(weight) or not (torch.equal(weight, old[name]) or _untrained(weight)):
+            if not weight.is_floating_point() or not disjoint(weight):
                 continue
+            same = torch.equal(weight, old[name]) or _untrained(weight)
             if _trainable(name, weight):
-                weight.copy_(_moved(name, weight, generator))
-                if seed % 4 < 2 and not name.endswith("running_var"):
+                one_sign = bool((weight >= 0).all()) or bool((weight <= 0).all())
+                if same or not anew:
+                    weight.copy_(_moved(name, weight, generator))
+                if far and name.endswith("running_var"):
+                    weight.mul_(_as_far_as_dead_channels(weight, generator))
+                elif far and (same or one_sign):
                     weight.mul_(_as_far_as_training_goes(weight, generator))
-            elif seed % 2 == 0 and name in loaded and weight.is_floating_point() and bool(weight.isfinite().all()):
-                weight.mul_(torch.rand(weight.shape, generator=generator).to(weight.dtype) + 0.5)
+            elif buffers and same and name in loaded and bool(weight.isfinite().all()):
+                if weight.any():
+                    weight.mul_(torch.rand(weight.shape, generator=generator).to(weight.dtype) + 0.5)
+                else:
+                    weight.copy_(_moved(name, weight, generator))
         share_plain_tensors(self.model, model)
         other = copy.copy(self)
         other.model = model
@@ -490,14 +501,10 @@ def _as_far_as_training_goes(weight: torch.Tensor, generator: torch.Generator) -
     return (torch.where(negated < 0.25, -1.0, 1.0) * torch.where(larger < 0.25, 4 + 4 * far, 1.0)).to(weight.dtype)
 
 
-def available_bytes() -> int:
-    """Free memory of the machine, or of the control group if that is less."""
-    table = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    free = int(table["MemAvailable"].split()[0]) * 1024
-    with contextlib.suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup")
-        free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    return max(free, 0)
+def _as_far_as_dead_channels(variance: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Factors: 2⁻¹⁰ to 2⁻²⁴ for a quarter of the elements, where it is ε that a root is taken of."""
+    chosen, far = torch.rand((2, *variance.shape), generator=generator)
+    return torch.where(chosen < 0.25, torch.exp2(-10 - 14 * far), 1.0).to(variance.dtype)
 
 
 def _seed_everything(seed: int) -> None:

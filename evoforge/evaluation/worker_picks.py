@@ -11,6 +11,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from evoforge.evaluation.worker_tensors import is_floating
+
 __all__ = ["OtherOrder", "Picks"]
 
 _MOST = 1 << 20
@@ -25,6 +27,29 @@ _SORTED_AT = 4
 _BOUNDS_AT = {"searchsorted": (0, "sorted_sequence"), "bucketize": (1, "boundaries")}
 _ASKS = frozenset(("__get__", "__len__", "dim", "ndimension", "numel", "nelement", "size", "stride", "is_contiguous"))
 """What looks at a tensor and not at its elements."""
+_STEPS = frozenset(
+    (
+        "ceil",
+        "fake_quantize_per_channel_affine",
+        "fake_quantize_per_tensor_affine",
+        "fix",
+        "floor",
+        "floor_divide",
+        "floordiv",
+        "fmod",
+        "frac",
+        "heaviside",
+        "mod",
+        "remainder",
+        "rfloordiv",
+        "rmod",
+        "round",
+        "sgn",
+        "sign",
+        "trunc",
+    )
+)
+"""What gives floating numbers that jump."""
 _SAME = frozenset(("clone", "contiguous", "detach", "int", "long", "reshape", "to", "type", "view"))
 """What gives the same whole numbers in the same order, where as many of them come out, contiguous."""
 
@@ -107,6 +132,8 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         self._outputs: list[tuple[int, int, _Pick]] = []  # (place among the picks, output, pick)
         self.known: frozenset[int] = frozenset()
         """Outputs that are indices as they were chosen."""
+        self.decides = False
+        """Whether floating numbers were rounded, compared or chosen among."""
         self.unsorted = False
         """Whether something was searched for among bounds that are not in order, which means nothing."""
         self.free: frozenset[int] = frozenset()
@@ -118,6 +145,7 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         touched = [pick for pick in self._made if any(id(one) in given and one._version == at for one, at in pick.held)]
         result = function(*args, **named)
         name = getattr(function, "__name__", "")
+        self.decides = self.decides or _decides(name, (args, named), result)
         for pick in touched:
             _follow(pick, name, result)
         if name in _BOUNDS_AT:
@@ -182,6 +210,15 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
                 found = _close(pick, pick.change2, runs, factor, u)
                 rows += [torch.nn.functional.pad(found, (1, 0), value=at)] if len(found) <= _MOST else []
         return torch.cat(rows) if rows else torch.zeros((0, 3), dtype=torch.int64)
+
+
+def _decides(name: str, given: Any, result: Any) -> bool:
+    """Whether an operator makes whole numbers or bools of floating ones, or steps."""
+    if name in _ASKS or not any(is_floating(leaf) for leaf in pytree.tree_leaves(given)):
+        return False
+    made = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    stepped = name.strip("_") in _STEPS or (name == "div" and given[1].get("rounding_mode") is not None)
+    return bool(made) and (stepped or not all(leaf.is_floating_point() for leaf in made))
 
 
 class OtherOrder(TorchFunctionMode):  # type: ignore[misc]

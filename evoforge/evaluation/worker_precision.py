@@ -8,6 +8,7 @@ running sum in single precision (docs/tolerance.md).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from evoforge.evaluation.worker_tensors import perturb
+from evoforge.evaluation.worker_tensors import is_floating, perturb
 
 __all__ = ["MadeOfIntegers", "MatrixOperands", "NamedAs", "Noise", "allow_precision", "moved", "rounded"]
 
@@ -57,6 +58,7 @@ _SUMS = frozenset({
 })  # fmt: skip
 _NORMS = frozenset({"native_batch_norm", "native_group_norm", "native_layer_norm", "_native_batch_norm_legit"})
 _FUNCTION_ERRS, _SUM_ERRS = 4, 64
+_WALK = 8  # roundings of a running sum of 64 terms add up to one of its terms' own, of more to the root of that many
 _LANES = 64  # sums side by side, as a plain kernel's
 
 _METHODS = {
@@ -113,7 +115,7 @@ class MadeOfIntegers(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
         given = pytree.tree_leaves((args, kwargs))
-        if not isinstance(made, torch.Tensor) or made.dtype != torch.float64 or any(map(_is_floating, given)):
+        if not isinstance(made, torch.Tensor) or made.dtype != torch.float64 or any(map(is_floating, given)):
             return made
         with torch.utils._python_dispatch._disable_current_modes():
             into = torch.empty(made.shape, dtype=made.dtype)
@@ -129,17 +131,23 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
 
     Args:
         alike: equal results have equal signs, as they would where one kernel computes them; else all are drawn.
+        cancelled: products err by what they add up, which can be far more than what is left of it.
     """
 
-    def __init__(self, u: float, rng: np.random.Generator, *, alike: bool) -> None:
+    def __init__(self, u: float, rng: np.random.Generator, *, alike: bool, cancelled: bool = False) -> None:
         super().__init__()
-        self._u, self._rng, self._alike = u, rng, alike
+        self._u, self._rng, self._alike, self._cancelled = u, rng, alike, cancelled
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__.rstrip("_")
         if name in _NORMS and (parts := torch._decomp.get_decompositions([func])):
             with self:
                 return parts[func](*args, **(kwargs or {}))
+        if self._cancelled and (places := _OPERANDS.get(func.overloadpacket)):
+            terms = args[1][0].numel() if name == "convolution" else args[places[0]].shape[-1]
+            u = self._u * max(1.0, math.sqrt(terms) / _WALK)
+            with torch.utils._python_dispatch._disable_current_modes():
+                args = [self._off(arg.clone(), u) if at in places else arg for at, arg in enumerate(args)]
         made = func(*args, **(kwargs or {}))
         views = any(one.alias_info is not None and not one.alias_info.is_write for one in func._schema.returns)
         if views or name in _EXACT:
@@ -147,13 +155,19 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
         u = self._u * (1 if name in _ARITHMETIC else _sum_errs(args, made) if name in _SUMS else _FUNCTION_ERRS)
         with torch.utils._python_dispatch._disable_current_modes():
             for one in pytree.tree_leaves(made):
-                if isinstance(one, torch.Tensor) and one.dtype == torch.float64 and self._alike:
-                    odd = int(self._rng.integers(2**62)) | 1  # multiplied by it, a high bit is a coin
-                    coin = one.contiguous().view(torch.int64).mul(odd).bitwise_right_shift(62).bitwise_and(1)
-                    one.mul_(1 - u + 2 * u * coin)
-                elif isinstance(one, torch.Tensor) and one.dtype == torch.float64:
-                    perturb(one, one.clone(), u, self._rng)
+                if isinstance(one, torch.Tensor):
+                    self._off(one, u)
         return made
+
+    def _off(self, one: torch.Tensor, u: float) -> torch.Tensor:
+        """A tensor, changed in place where it holds float64."""
+        if one.dtype == torch.float64 and self._alike:
+            odd = int(self._rng.integers(2**62)) | 1  # multiplied by it, a high bit is a coin
+            coin = one.contiguous().view(torch.int64).mul(odd).bitwise_right_shift(62).bitwise_and(1)
+            one.mul_(1 - u + 2 * u * coin)
+        elif one.dtype == torch.float64:
+            perturb(one, one.clone(), u, self._rng)
+        return one
 
 
 def _sum_errs(args: Any, made: Any) -> float:
@@ -161,10 +175,6 @@ def _sum_errs(args: Any, made: Any) -> float:
     terms = max((one.numel() for one in args if isinstance(one, torch.Tensor)), default=1)
     results = max((one.numel() for one in pytree.tree_leaves(made) if isinstance(one, torch.Tensor)), default=1)
     return max(_SUM_ERRS, terms / max(results, 1) / _LANES)
-
-
-def _is_floating(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def moved(rng: np.random.Generator) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -213,6 +213,10 @@ def perturb(into: torch.Tensor, source: torch.Tensor, u: float, rng: np.random.G
         part.copy_(given).mul_(factors.view(given.shape))
 
 
+def is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
 def add_change(root: torch.Tensor, moved: torch.Tensor, y64: torch.Tensor) -> None:
     """root ← √(root² + (moved − y64)²), elementwise."""
     for sum_, other, y in _blocks(root, moved, y64):

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from evoforge.core import Tolerance
+from evoforge.evaluation import material as material_module
 from evoforge.evaluation.check import check_outputs
-from evoforge.evaluation.material import Material, draw_extremes, draw_touched, draw_unseen, make_material
+from evoforge.evaluation.material import Material, draw_extremes, draw_known, draw_touched, draw_unseen, make_material
+from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.tasks import load_task
 from evoforge.evaluation.worker import EXTREMES, ReferenceWorker
 
@@ -23,7 +26,8 @@ WORKLOADS = [{"name": "relu"}, {"name": "ratio", "MODE": "ratio"}, {"name": "who
              {"name": "softmax", "MODE": "softmax"}, {"name": "quantised", "MODE": "quantised"},
              {"name": "log", "MODE": "log"}, {"name": "odds", "MODE": "odds"},
              {"name": "bounds", "MODE": "bounds"},
-             {"name": "best", "MODE": "best"}, {"name": "layers", "MODE": "layers"}, {"name": "both", "MODE": "both"}]
+             {"name": "between", "MODE": "between"}, {"name": "best", "MODE": "best"},
+             {"name": "layers", "MODE": "layers"}, {"name": "both", "MODE": "both"}]
 
 
 torch.manual_seed(1)
@@ -47,6 +51,9 @@ def Model(x, bounds=None):
         return x.softmax(-1)
     if MODE == "quantised":
         return torch.clamp(torch.round(x / 0.05), -128, 127) * 0.05
+    if MODE == "between":
+        weights = FIRST.to(x.dtype)
+        return torch.clamp(torch.round(x @ weights * 128), -1024, 1023) / 128 @ weights
     if MODE == "layers":
         weights = FIRST.to(x.dtype)
         return torch.nn.functional.gelu(x @ weights + weights[0]) @ weights + weights[1]
@@ -188,6 +195,48 @@ def test_what_is_only_timed_looks_like_what_is_verified(worker: ReferenceWorker)
         begin = inputs.segments[0].data - inputs.segments[0].start
         assert inputs.bytes_of(0)[begin - 64 : begin].all(), "around a verified set there are no zeros"
     material.close()
+
+
+def test_of_a_large_task_a_few_extremes_are_drawn(worker: ReferenceWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(material_module, "_POOL_BYTES", 1)
+    drawn = set()
+    for seed in range(3):
+        material = material_of(worker, "relu")
+        families = [one.family for one in draw_extremes(worker, material, Tolerance(), np.random.default_rng(seed))]
+        assert len(families) == 4
+        drawn.update(families)
+        material.close()
+    assert len(drawn) > 4, "whichever"
+
+
+def test_a_code_at_an_edge_may_be_its_neighbour(worker: ReferenceWorker) -> None:
+    """Where a rounding stands between two layers, one code more makes a whole row another; too few digits make all."""
+    material = material_of(worker, "between")
+    weights = worker.constants("between").array(0)
+    outliers = [draw_known(worker, "between", np.random.default_rng(seed), "outliers") for seed in range(8)]
+    for known in (*material.pool, *draw_extremes(worker, material, Tolerance(), np.random.default_rng(1)), *outliers):
+        for digits, passes in ((0, True), (16, False)):
+            x, w = (_without(array, digits) for array in (known.inputs.array(0), weights))
+            codes = _summed_in_order(x, w) * np.float32(128)
+            outputs = SharedTensors(known.reference.y64.specs)
+            outputs.array(0)[...] = _summed_in_order(np.clip(np.rint(codes), -1024, 1023) / np.float32(128), w)
+            found = check_outputs(outputs, known.reference, Tolerance())
+            assert found.passed == (passes or known.family == "tiny"), (known.family, digits, found.reason)
+            outputs.close()
+    material.close()
+
+
+def _without(array: npt.NDArray[np.float32], digits: int) -> npt.NDArray[np.float32]:
+    """The numbers without the last of their binary digits, of 24."""
+    return (array.view(np.uint32) >> digits << digits).view(np.float32)
+
+
+def _summed_in_order(x: npt.NDArray[np.float32], weights: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The product as a plain kernel computes it: one term after the other."""
+    total = np.zeros((len(x), weights.shape[1]), np.float32)
+    for k in range(len(weights)):
+        total += x[:, k : k + 1] * weights[k]
+    return total
 
 
 def test_integers_have_no_extremes(worker: ReferenceWorker) -> None:

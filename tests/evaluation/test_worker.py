@@ -398,6 +398,8 @@ def test_redrawn_weights_differ_wherever_a_model_can_be_trained(tmp_path: Path) 
         assert (others.array(6) > 0).all()
         scales, tame = others.array(2), worker.constants("default", weights=7).array(2)
         assert (scales < -0.4).any() and (np.abs(scales) > 3).any() and (np.abs(tame - 1) < 1).all(), "as in training"
+        variances = others.array(6) / own.array(6)
+        assert variances.min() < 2.0**-9 < 0.1 < variances.max(), "as of a dead channel"
         mask = worker.constants("default", weights=4).array(4)  # under even seeds it is scaled
         assert (mask[::2] != 1).all() and (mask[1::2] == 0).all()
         inputs = worker.inputs("default", 1)
@@ -406,6 +408,47 @@ def test_redrawn_weights_differ_wherever_a_model_can_be_trained(tmp_path: Path) 
         assert not np.allclose(ours[:, ::2], theirs[:, ::2])
         again = worker.reference("default", inputs).y64.array(0)
         assert np.array_equal(ours, again)
+
+
+PATTERNS = """
+import copy
+
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(16, 16, bias=False))
+        self.second = copy.deepcopy(self.first)
+        self.lower = torch.nn.Parameter(torch.tril(torch.randn(16, 16)))
+        self.scale = torch.nn.Parameter(torch.rand(16))
+        self.register_buffer("state", torch.zeros(16))
+
+    def forward(self, x):
+        return self.second(self.first(x)) @ self.lower * self.scale + self.state
+
+
+def get_inputs():
+    return [torch.randn(4, 16)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_redrawn_weights_have_no_pattern_of_their_initialisation(tmp_path: Path) -> None:
+    """Equal layers, lengths kept beside directions, triangles of zeros, one sign, buffers of zeros."""
+    (tmp_path / "task.py").write_text(PATTERNS)
+    with ReferenceWorker(load_task(str(tmp_path / "task.py"))) as worker:
+        lower, scale, g, v, second_g, second_v, state = worker.constants("default", weights=4).arrays()
+        assert np.triu(lower, 1)[np.triu_indices(16, 1)].all() and state.all()
+        assert (scale < 0).any() and (scale > 0).any()
+        assert not np.allclose(v, second_v) and not np.allclose(g, second_g)
+        assert not np.allclose(g[:, 0], np.linalg.norm(v, axis=1), rtol=0.02)
+        anew = worker.constants("default", weights=7).array(0)  # the last of four leaves what differs as it is made
+        assert not np.triu(anew, 1).any() and not np.array_equal(anew, worker.constants("default").array(0))
 
 
 LARGE = """
