@@ -139,7 +139,8 @@ class Kernel(torch.nn.Module):
     def why_not(self, *args, **kwargs):
         """Why the reference would answer for these inputs, in a sentence; None if the kernel would."""
         try:
-            self._choose(args, kwargs)
+            for output in self._choose(args, kwargs)[0].allocate():
+                _address(output)
         except _Unusable as reason:
             return str(reason)
         return None
@@ -346,13 +347,13 @@ class _Plan:
         waiting = iter(outputs)
         return pytree.tree_unflatten([next(waiting) if used else None for used in self._is_tensor], self._spec)
 
+    def allocate(self):
+        specs = self.specs["outputs"]
+        return [torch.empty_strided(one.shape, one.stride, dtype=one.dtype, device="cpu") for one in specs]
+
     def run(self, leaves, constants):
         """The outputs. Raises _Unusable if the kernel declines; then nothing was written."""
-        state = self._state()
-        outputs = [
-            torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device="cpu")
-            for spec in self.specs["outputs"]
-        ]
+        state, outputs = self._state(), self.allocate()
         for structs, tensors in ((state.in_, leaves), (state.cst, constants), (state.out, outputs)):
             for struct, tensor in zip(structs, tensors, strict=True):
                 struct.data = _address(tensor)
@@ -425,6 +426,8 @@ def _address(tensor):
         address = tensor.data_ptr()
     except RuntimeError:
         raise _Unusable("a tensor without memory of its own (fake, or inside a transform)") from None
+    if not address and tensor.numel():
+        raise _Unusable("tensors are without memory (FakeTensorMode?)")
     if address % _ALIGN:
         raise _Unusable(f"a tensor that does not start at a multiple of {_ALIGN} bytes (a slice?); clone() it")
     return address

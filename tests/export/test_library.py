@@ -307,6 +307,24 @@ def test_what_was_right_once_is_looked_at_again(package: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_tensors_without_memory_are_not_written_to(package: Path) -> None:
+    done = use(
+        package,
+        """
+        import torch, fastnorm
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        k, x, r = fastnorm.load(), torch.randn(24, 40), torch.randn(24, 40)
+        with torch.no_grad():
+            k(x, r), k(x, r)
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                assert "without memory" in k.why_not(x, r), k.why_not(x, r)
+                assert k(x, r)["y"].shape == (24, 40)
+            assert k.why_not(x, r) is None
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_weights_of_other_sizes_need_a_workload(tmp_path: Path) -> None:
     task = TASK.replace("return [COLUMNS, EPS]", "return [ROWS, EPS]")
     done = use(
