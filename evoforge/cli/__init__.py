@@ -7,6 +7,7 @@ answers at once; everything heavy is imported inside the command that needs it.
 from __future__ import annotations
 
 import codecs
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -30,7 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):  # × and µ must not end a run on a terminal that lacks them
             stream.reconfigure(errors="evoforge")
 
-    return dispatch(list(sys.argv[1:] if argv is None else argv))
+    status = dispatch(list(sys.argv[1:] if argv is None else argv))
+    if argv is None and status in (130, 143):  # has been said; once more would stop what clears up as Python ends
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return status
 
 
 def _spelt(error: UnicodeError) -> tuple[str, int]:
