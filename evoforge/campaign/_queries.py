@@ -17,6 +17,7 @@ __all__ = [
     "archive_of",
     "campaigns",
     "charged",
+    "claims_by_candidate",
     "elites",
     "hot_and_cold",
     "lineage",
@@ -313,7 +314,7 @@ def telling(rows: Sequence[Evaluation]) -> Evaluation | None:
     return failed[-1] if failed else rows[-1] if rows else None
 
 
-def _claims_by_candidate(store: Store, campaign: str) -> dict[str, tuple[Elite, Claim]]:
+def claims_by_candidate(store: Store, campaign: str) -> dict[str, tuple[Elite, Claim]]:
     """What is claimed of every candidate that was confirmed; of one with several points that of the highest rank."""
     row = store.campaign(campaign)
     rows, confirmed = store.claims(campaign)
@@ -332,7 +333,7 @@ def _node(
     cell, speedup = None, None
     if campaign is not None and rows:
         if campaign not in claims:
-            claims[campaign] = _claims_by_candidate(store, campaign)
+            claims[campaign] = claims_by_candidate(store, campaign)
         if candidate.id in claims[campaign]:
             elite, claim = claims[campaign][candidate.id]
             cell, speedup = elite.cell, claim.over_baseline[1]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from evoforge.archives import DISQUALIFYING, Archive, fold_confirmations, qd_score, raced
-from evoforge.core import AddStatus, Candidate, Cell, Elite, Evaluation, Kind, Params, Point, Status, point
+from evoforge.core import AddStatus, Block, Candidate, Cell, Elite, Evaluation, Kind, Params, Point, Status, point
 from evoforge.emitters import NoveltyGate, Outcome, Proposal
 
 __all__ = ["CODE", "TWIN", "State"]
@@ -201,6 +202,24 @@ class State:
         """The correct trial of `candidate` with the highest objective; the first of equal ones."""
         own = [row for row in self.tried(candidate) if self.standing(row) is Status.CORRECT]
         return max(own, key=lambda row: row.objective if row.objective is not None else -5.0, default=None)
+
+    def timed(self, candidate: str, params: Params) -> Evaluation | None:
+        """The trial at these values, with the times of its confirmations where it has some."""
+        trial = self.trial(candidate, params)
+        rows = [row for row in self.confirmations.get(point(candidate, params), ()) if row.status is Status.CORRECT]
+        if trial is None or not rows:
+            return trial
+        blocks: dict[str, list[Block]] = defaultdict(list)
+        for timing in (timing for row in rows for timing in row.timings):
+            blocks[timing.workload] += timing.blocks
+        return replace(
+            trial, timings=tuple(replace(one, blocks=tuple(blocks[one.workload])) for one in rows[-1].timings)
+        )
+
+    def claim(self, candidate: str) -> Elite | None:
+        """What is claimed of `candidate` at the values that rank highest."""
+        own = [self.claims[at] for at in self._points.get(candidate, ()) if at in self.claims]
+        return max(own, key=lambda claim: claim.lower, default=None)
 
     def tried(self, candidate: str) -> list[Evaluation]:
         """Every trial of `candidate` so far, in order."""

@@ -16,8 +16,8 @@ from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._loop import Loop
 from evoforge.campaign._models import sent_by
 from evoforge.campaign._prepare import prepare
-from evoforge.campaign._queries import telling
-from evoforge.core import AddStatus, Candidate, Kind, Status, cut
+from evoforge.campaign._queries import claims_by_candidate, telling
+from evoforge.core import AddStatus, Candidate, Evaluation, Kind, Status, cut
 from evoforge.emitters import MODEL_EMITTERS
 from evoforge.errors import CampaignLockedError, ReplyError, UsageError
 from evoforge.prompts import Answer, Identity, Prompt, code_only, parse_reply, render, scrub_source
@@ -265,7 +265,7 @@ class Tickets:
             "reason": best.reason if own and best else f"the same program as candidate {candidate[:12]}",
             "params": dict(best.params) if best else {},
             "latency_ms": best.latency_ms if best else None,
-            "speedup": best.speedup() if best else None,
+            "speedup": self._speedup(best) if best else None,
             "bound_ms": {timing.workload: timing.bound_ms for timing in best.timings} if best else {},
             "roofline_fraction": best.roofline_fraction if best else None,
             "cell": list(best.cell) if best and best.cell else None,
@@ -274,6 +274,13 @@ class Tickets:
             "flags": list(best.flags) if best else [],
             "sandbox": best.sandbox if best else None,
         }
+
+    def _speedup(self, best: Evaluation) -> float | None:
+        """What is claimed of a kernel, where it was confirmed, so that `elites` and `export` say the same."""
+        claimed = claims_by_candidate(self._store, self._name).get(best.candidate)
+        if claimed is None or best.kind is not Kind.CONFIRM or dict(claimed[0].params) != dict(best.params):
+            return best.speedup()
+        return claimed[1].over_baseline[1]
 
 
 def _held(state: RetryCallState) -> str:

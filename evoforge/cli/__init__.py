@@ -6,10 +6,14 @@ answers at once; everything heavy is imported inside the command that needs it.
 
 from __future__ import annotations
 
+import codecs
+import signal
 import sys
 from collections.abc import Sequence
 
 __all__ = ["main"]
+
+_LETTERS = str.maketrans("×µ–·→", "xu-->")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,8 +26,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
 
+    codecs.register_error("evoforge", _spelt)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # × and µ must not end a run on a terminal that lacks them
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="evoforge")
 
-    return dispatch(list(sys.argv[1:] if argv is None else argv))
+    status = dispatch(list(sys.argv[1:] if argv is None else argv))
+    if argv is None and status in (130, 143):  # has been said; once more would stop what clears up as Python ends
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return status
+
+
+def _spelt(error: UnicodeError) -> tuple[str, int]:
+    """Signs that an encoding lacks, in letters; ? for what has none."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end].translate(_LETTERS)
+    return lacking.encode("ascii", "replace").decode(), error.end

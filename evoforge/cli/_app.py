@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import logging
 import os
 import re
 import sys
@@ -147,6 +148,7 @@ _ENVIRONMENT = {  # what the machine and not evoforge is to blame for, with the 
 
 def dispatch(argv: list[str]) -> int:
     """Runs `argv`; turns every expected error into one sentence (or one JSON object) and a status."""
+    logging.basicConfig(format="note: %(message)s")  # on stderr, warnings and worse
     status = _dispatch(argv)
     error = _unprinted()
     if error is None and sys.stdout is None:  # closed by who started us

@@ -103,7 +103,9 @@ def _print(told: Mapping[str, Any]) -> None:
     from evoforge.cli._output import cell_text, ms_text, number_text, params_text, speedup_text
 
     print(f"{told['status']}{': ' + told['reason'] if told['reason'] else ''}")
-    print(f"candidate {told['candidate'][:12]} · cell {cell_text(told['cell'])} · {told['placement'] or 'not placed'}")
+    # Of a duplicate all that follows is another answer's.
+    whose = "of candidate" if told["status"] == "DUPLICATE" else "candidate"
+    print(f"{whose} {told['candidate'][:12]}: cell {cell_text(told['cell'])} · {told['placement'] or 'not placed'}")
     if told["latency_ms"] is not None:
         bounds = [f"{name} {ms_text(bound)}" for name, bound in told["bound_ms"].items() if bound is not None]
         print(

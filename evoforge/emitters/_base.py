@@ -175,6 +175,12 @@ class Memory(Protocol):
     def last_trial(self, candidate: str) -> Evaluation | None:
         """Its latest trial, however it ended."""
 
+    def timed(self, candidate: str, params: Params) -> Evaluation | None:
+        """Its trial at these values, with the times of its confirmations where it has some."""
+
+    def claim(self, candidate: str) -> Elite | None:
+        """What is claimed of it at the values that rank highest; None where it was not confirmed."""
+
     def children(self, candidate: str) -> Sequence[Candidate]:
         """What was made from it, in the order of tickets."""
 

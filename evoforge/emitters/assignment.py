@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -9,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from evoforge.core import Candidate, Cell, Evaluation, MetaPrompt, Params
-from evoforge.emitters._base import AXES, Outcome, Proposal, SearchView
+from evoforge.emitters._base import AXES, Memory, Outcome, Proposal, SearchView
 from evoforge.prompts import Answer, Attempt, Brief, KernelBrief
 
 __all__ = [
@@ -142,18 +143,17 @@ def elite_brief(view: SearchView, cell: Cell) -> KernelBrief:
     elite, candidate = view.elites[cell]
     return KernelBrief(
         candidate=candidate,
-        evaluation=view.memory.trial(candidate.id, elite.params),
+        evaluation=view.memory.timed(candidate.id, elite.params),
         lower=elite.lower,
         cell=cell,
         hypothesis=str(candidate.notes.get("hypothesis", "")),
-        outcome=f"{2**elite.objective:.2f}x the baseline",
+        outcome=f"{2**elite.objective:.2f}x the baseline, over all processes that confirmed it",
     )
 
 
 def attempts_from(view: SearchView, candidate: Candidate) -> tuple[Attempt, ...]:
     """What was tried from `candidate` and how it ended, the latest last; what had no author first makes room."""
     assert view.memory is not None
-    own = view.memory.best_trial(candidate.id)
     found = []
     children = view.memory.children(candidate.id)
     written = [at for at, child in enumerate(children) if child.genome is None][-_ATTEMPTS:]
@@ -164,17 +164,33 @@ def attempts_from(view: SearchView, candidate: Candidate) -> tuple[Attempt, ...]
         best = view.memory.best_trial(child.id) or view.memory.last_trial(child.id)
         if best is None:
             continue
+        over_parent, confirmed = _over_parent(view.memory, candidate, child, best)
         found.append(
             Attempt(
                 operator=child.operator,
                 hypothesis=str(child.notes.get("hypothesis", "")),
                 status=str(best.status),
                 objective=best.objective,
-                parent_objective=own.objective if own else None,
+                over_parent=over_parent,
                 reason=best.reason,
+                confirmed=confirmed,
             )
         )
     return tuple(found)
+
+
+def _over_parent(memory: Memory, parent: Candidate, child: Candidate, best: Evaluation) -> tuple[float | None, bool]:
+    """log2 of how much faster a child is, and whether that is confirmed.
+
+    Single trials are compared by their times: a baseline may have had another speed when the other one ran.
+    """
+    claims = memory.claim(parent.id), memory.claim(child.id)
+    if claims[0] and claims[1]:
+        return claims[1].objective - claims[0].objective, True
+    own = memory.best_trial(parent.id)
+    if own is None or own.latency_ms is None or best.latency_ms is None:
+        return None, False
+    return math.log2(own.latency_ms / best.latency_ms), False
 
 
 def exemplars(

@@ -31,6 +31,7 @@ _LONGEST_COMPLETION = 131_072
 """Tokens that a model may well have written and thought, whatever it was asked for."""
 _LONGEST_REASON = 300
 _ONLY_THOUGHTS = "the model thought and wrote nothing; with a larger max_tokens it may"
+_ONLY_A_CALL = "the model called a tool, of which it was offered none, and wrote no text"
 _ENDS = {
     FaultKind.REFUSED: Outcome.REFUSED,
     FaultKind.REJECTED: Outcome.REJECTED,
@@ -231,7 +232,9 @@ def _read(answer: Any, prices: Prices, request: Request) -> Reply:
     if choice.finish_reason == "content_filter" or refusal:
         outcome, text = Outcome.REFUSED, text or str(refusal or "")
     elif not text.strip():
-        outcome, reason = Outcome.EMPTY, reason or (_ONLY_THOUGHTS if thoughts else "the reply holds no text")
+        empty = _ONLY_THOUGHTS if thoughts else "the reply holds no text"
+        called = choice.finish_reason in ("tool_calls", "function_call")
+        outcome, reason = Outcome.EMPTY, reason or (_ONLY_A_CALL if called else empty)
     elif choice.finish_reason == "length" or len(text) > _LONGEST_REPLY:
         outcome = Outcome.TRUNCATED
     else:

@@ -16,6 +16,8 @@ from typing import Any
 __all__ = ["Reported", "read_body"]
 
 _COUNT = re.compile(r"-?\d{1,15}(?:\.0)?")
+_OTHER_NAMES = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
+_CALLS = ("tool_calls", "function_call")
 _LENGTH = ("model_length", "max_output_tokens")  # ends that litellm would take for "stop"
 
 
@@ -45,12 +47,20 @@ def _plain(text: str) -> bytes | Reported | None:
     error = found if found.get("object") == "error" else found.get("error")
     if error and not found.get("choices"):
         return _reported(error)
+    if found.get("type") == "message" and not isinstance(found.get("usage"), dict):  # Anthropic's protocol
+        return json.dumps({**found, "usage": {"input_tokens": 0, "output_tokens": 0}}).encode()
     choices = found.get("choices")
-    if not isinstance(choices, list) or not all(isinstance(one, dict) and "message" in one for one in choices):
+    if choices is None and found.get("object") == "chat.completion":  # other protocols count their usage, too
+        choices = []
+    if not isinstance(choices, list) or not all(
+        isinstance(one, dict) and ("message" in one or isinstance(one.get("text"), str)) for one in choices
+    ):
         return None
     plain: dict[str, Any] = {"object": "chat.completion", "choices": [_choice(one) for one in choices]}
     if isinstance(found.get("usage"), dict):
-        plain["usage"] = _counts(found["usage"])
+        counts = _counts(found["usage"])
+        others = {ours: counts[theirs] for theirs, ours in _OTHER_NAMES.items() if theirs in counts}
+        plain["usage"] = {**others, **counts}
     return json.dumps(plain).encode()
 
 
@@ -63,8 +73,11 @@ def _reported(error: object) -> Reported:
 
 
 def _choice(found: Mapping[str, Any]) -> dict[str, Any]:
-    message = found["message"] if isinstance(found["message"], dict) else {}
-    end = found.get("finish_reason")
+    message = found.get("message", {"content": found.get("text")})
+    message = message if isinstance(message, dict) else {}
+    called = message.get("tool_calls") or message.get("function_call")
+    end = "tool_calls" if called else found.get("finish_reason")
+    end = "stop" if end in _CALLS and not called else end
     thought = message.get("reasoning_content") or message.get("reasoning")
     texts = {"content": _text(message.get("content")), "refusal": message.get("refusal"), "reasoning_content": thought}
     kept = {name: text for name, text in texts.items() if isinstance(text, str)}

@@ -8,6 +8,7 @@ happened is in the exceptions behind it, so those are read first.
 from __future__ import annotations
 
 import email.utils
+import json
 import math
 import re
 import time
@@ -69,7 +70,8 @@ def read_fault(error: BaseException) -> Fault:
     # litellm's own exceptions carry a response that no server sent.
     answered = [link for link in links if _status(link) and not type(link).__module__.startswith("litellm")]
     if answered:
-        status, said = _status(answered[0]), _line(_said(answered) or str(links[0]))
+        text = _said(answered) or str(links[0])
+        status, said = _status(answered[0]), _line(_inside(text) or text)
         codes = {str(code) for link in answered if (code := getattr(link, "code", None))}
         return _of_status(status, f"{status}", said, codes, names, _wait(answered))
     if names & _NOT_SENT:
@@ -148,6 +150,16 @@ def _said(answered: list[BaseException]) -> str:
             if isinstance(said, str) and said.strip():
                 return said
     return next((said for link in answered if isinstance(said := getattr(link, "message", None), str)), "")
+
+
+def _inside(text: str) -> str:
+    """The message of an error in JSON that litellm wrapped up in words of its own; empty where there is none."""
+    try:
+        found, _ = json.JSONDecoder().raw_decode(text[max(text.find("{"), 0) :])
+        said = found["error"]["message"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    return said if isinstance(said, str) else ""
 
 
 def _line(text: str) -> str:

@@ -52,6 +52,8 @@ class TaskBrief:
 class KernelBrief:
     """A kernel with its verdict. `lower` is its elite's one-sided 95% bound in log2 speed-up.
 
+    The times in `evaluation` are those of its confirmations, where it has some.
+
     `hypothesis` is what its author expected, `outcome` one sentence on what came of it.
     """
 
@@ -65,14 +67,19 @@ class KernelBrief:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What was tried from the same parent before, and how it ended. Objectives are log2 speed-ups."""
+    """What was tried from the same parent before, and how it ended.
+
+    `objective` is the log2 speed-up over the baseline, `over_parent` that over the parent: from what is claimed of
+    both, where both are `confirmed`, else from the times of one trial of each.
+    """
 
     operator: str
     hypothesis: str
     status: str
     objective: float | None = None
-    parent_objective: float | None = None
+    over_parent: float | None = None
     reason: str = ""
+    confirmed: bool = False
 
 
 @dataclass(frozen=True)

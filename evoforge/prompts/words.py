@@ -122,11 +122,11 @@ class Words:
 
     def attempt(self, attempt: Attempt) -> str:
         parts = [f"{self.line(attempt.operator, 20)}: {self.line(attempt.status, 30)}"]
-        if attempt.objective is not None and attempt.parent_objective is not None:
-            ratio = 2.0 ** (attempt.objective - attempt.parent_objective)
-            parts.append(f"{ratio:.3g}× as fast as its parent")
+        if attempt.over_parent is not None:
+            ground = "both confirmed" if attempt.confirmed else "by one trial of each"
+            parts.append(f"{2.0**attempt.over_parent:.3g}× as fast as its parent ({ground})")
         elif attempt.objective is not None:
-            parts.append(f"{2.0**attempt.objective:.3g}× the baseline")
+            parts.append(f"{2.0**attempt.objective:.3g}× the baseline (in one trial)")
         if attempt.hypothesis:
             parts.append(f"expected {self.quoted(attempt.hypothesis, 200)}")
         if attempt.reason and self.send.kernels:

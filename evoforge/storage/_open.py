@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import time
@@ -24,6 +25,8 @@ from evoforge.storage.sql import SqlStore, is_write, writing
 
 __all__ = ["open_sql", "probe_sql", "upgrade_sql"]
 
+_log = logging.getLogger(__name__)
+_QUIET_MS = 3_000
 _BUSY_MS = 30_000
 
 
@@ -164,7 +167,7 @@ def _locate_file(name: str, database: str | None, *, create: bool, read_only: bo
     writable = os.access(path.parent, os.W_OK) and os.access(usable, os.W_OK)
     if not writable and not path.exists():
         raise StoreError(f"cannot write in {path.parent.absolute()}: the folder is read-only; give another --store")
-    return _Place(name, _file_engine(path, read_only or not writable), read_only or not writable)
+    return _Place(name, _file_engine(name, path, read_only or not writable), read_only or not writable)
 
 
 def _make_folder(folder: Path) -> None:
@@ -176,16 +179,35 @@ def _make_folder(folder: Path) -> None:
         ) from error
 
 
-def _file_engine(path: Path, read_only: bool) -> Engine:
+def _file_engine(name: str, path: Path, read_only: bool) -> Engine:
     # The absolute path: a coordinator may change its working directory.
     engine = create_engine("sqlite://", creator=_opener(path.absolute(), read_only), poolclass=QueuePool)
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         # pysqlite's own BEGIN comes late and takes the write lock later still, when it can fail.
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if is_write(connection) else "BEGIN")
+        if not is_write(connection):
+            connection.exec_driver_sql("BEGIN")
+        elif refusal := _refusal(connection):
+            if "locked" in refusal:
+                _log.warning("%s is kept busy by another process; waiting for it, up to %g s", name, _BUSY_MS / 1000)
+            connection.exec_driver_sql("BEGIN IMMEDIATE")  # once more, through SQLAlchemy, which tells what is wrong
 
     return engine
+
+
+def _refusal(connection: Connection) -> str:
+    """Why a write could not begin before somebody might wonder what is going on; empty where it has begun."""
+    raw = connection.connection.driver_connection
+    assert isinstance(raw, sqlite3.Connection)
+    raw.execute(f"PRAGMA busy_timeout={_QUIET_MS}")
+    try:
+        raw.execute("BEGIN IMMEDIATE")
+    except sqlite3.Error as error:
+        return str(error)
+    finally:
+        raw.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
+    return ""
 
 
 def _opener(path: Path, read_only: bool) -> Callable[[], sqlite3.Connection]:

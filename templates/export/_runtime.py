@@ -6,6 +6,8 @@ Everywhere else the PyTorch reference answers. `Kernel.why_not(*inputs)` says wh
 """
 
 import ctypes
+import dis
+import functools
 import hashlib
 import importlib
 import inspect
@@ -14,9 +16,11 @@ import subprocess
 import tempfile
 import threading
 import warnings
+import weakref
 from pathlib import Path
 
 import torch
+from torch.nn.modules import module as torch_module
 from torch.utils import _pytree as pytree
 
 __all__ = ["Kernel"]
@@ -29,6 +33,9 @@ _DTYPES = {
 }  # fmt: skip
 _PLAIN = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.nn.Parameter))
 _ALIGN = 64
+# What torch itself keeps in a module; of that, weights, parts and hooks are looked at each for itself.
+_BOOKS = {*vars(torch.nn.Module()), "_compiled_call_impl"}
+_EVERYWHERE = (torch_module._global_forward_pre_hooks, torch_module._global_forward_hooks)
 _ASK_FOR_TILES = (158, 0x1023, 18)  # arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
 # How far the first call may be from the reference before the kernel is dropped: a check of this
 # machine and compiler, much wider than the tolerance the kernel was judged by.
@@ -123,6 +130,7 @@ class Kernel(torch.nn.Module):
         self._route = None
         self._lock = threading.Lock()
         self.eval()
+        self._definition = _Definition(self)
 
     def forward(self, *args, **kwargs):
         try:
@@ -131,7 +139,9 @@ class Kernel(torch.nn.Module):
                 return route.plan.rebuild(route.plan.run(args, route.constants))
             plan, leaves = self._choose(args, kwargs)
             outputs = plan.run(leaves, self._constants())
-            self._route = _Route(self.reference, plan) if len(leaves) == len(args) else None
+            look = self._definition.look
+            straight = len(leaves) == len(args) and look.change is None
+            self._route = _Route(self.reference, plan, look) if straight else None
         except _Unusable:
             return self._refer(self._row_of([*args, *kwargs.values()]), args, kwargs)
         return plan.rebuild(outputs)
@@ -139,7 +149,8 @@ class Kernel(torch.nn.Module):
     def why_not(self, *args, **kwargs):
         """Why the reference would answer for these inputs, in a sentence; None if the kernel would."""
         try:
-            self._choose(args, kwargs)
+            for output in self._choose(args, kwargs)[0].allocate():
+                _address(output)
         except _Unusable as reason:
             return str(reason)
         return None
@@ -168,6 +179,11 @@ class Kernel(torch.nn.Module):
         model = self._others.get(row["name"])
         if model is None:
             return self.reference(*args, **kwargs)
+        if change := self._definition.change():
+            raise ValueError(
+                f"{change}, which does not reach the reference of workload {row['name']}; "
+                f"load(workload={row['name']!r}) has it in .reference"
+            )
         for ours, theirs in zip(model.modules(), self.reference.modules(), strict=True):
             ours.training = theirs.training
         weights = {**dict(self.reference.named_parameters()), **dict(self.reference.named_buffers())}
@@ -188,6 +204,10 @@ class Kernel(torch.nn.Module):
                 raise _Unusable("the module, or a part of it, is in training mode; call .eval()")
             if "parametrizations" in module._modules:
                 raise _Unusable("a weight is parametrized")
+        if any(_EVERYWHERE):
+            raise _Unusable("a hook is registered on all modules")
+        if change := self._definition.change():
+            raise _Unusable(change)
         leaves = [leaf for leaf in pytree.tree_leaves(list(args)) if isinstance(leaf, torch.Tensor)]
         constants = self._constants()
         for tensor in (*leaves, *constants):
@@ -247,11 +267,10 @@ class Kernel(torch.nn.Module):
 class _Route:
     """What `Kernel._choose` found last, of arguments that are plain tensors; `leads` takes less time than it."""
 
-    def __init__(self, reference, plan):
-        self.plan = plan
+    def __init__(self, reference, plan, look):
+        self.plan, self._look = plan, look
         self._inputs = plan.specs["inputs"]
         self._threads = torch.get_num_threads()
-        self._modules = [(module._modules, dict(module._modules), module) for module in reference.modules()]
         holders = [held for module in reference.modules() for held in (module._parameters, module._buffers)]
         self._holders = [(held, dict(held)) for held in holders if held]
         self._empty = [held for held in holders if not held]
@@ -260,28 +279,118 @@ class _Route:
     def leads(self, args):
         """Whether nothing has changed that could send these arguments elsewhere."""
         return (
-            len(args) == len(self._inputs)
+            not torch.compiler.is_compiling()  # before all that a compiler would have to follow
+            and len(args) == len(self._inputs)
             and torch.get_num_threads() == self._threads
             and all(map(_Spec.is_it, self._inputs, args))
             and all(map(_Spec.is_it, self.plan.specs["constants"], self.constants))
             and not any(self._empty)
-            and all(held == known for held, known in self._modules_now())
+            and not any(_EVERYWHERE)
+            and self._look.holds()
             and all(_same(held, known) for held, known in self._holders)
             and not (torch.is_grad_enabled() and any(one.requires_grad for one in (*args, *self.constants)))
             and not torch.is_autocast_enabled("cpu")
-            and not torch.compiler.is_compiling()
             and not torch.jit.is_tracing()
             and getattr(torch.autograd.forward_ad, "_current_level", -1) < 0
         )
-
-    def _modules_now(self):
-        for held, known, module in self._modules:
-            yield (held, known) if not module.training else (None, known)
 
 
 def _same(held, known):
     """Whether two dicts hold the very same tensors, which must not be compared."""
     return held.keys() == known.keys() and all(held[name] is one for name, one in known.items())
+
+
+class _Definition:
+    """What the reference makes of weights and inputs, as it was when it was loaded."""
+
+    def __init__(self, kernel):
+        self._kernel = kernel
+        self._made = {what: _frozen(value) for what, value in _traits(kernel.reference)}
+        self.look = _Look(kernel, self._made)
+
+    def change(self):
+        """What is not as it was, in a sentence; None where everything is."""
+        if not self.look.holds():
+            self.look = _Look(self._kernel, self._made)
+        return self.look.change
+
+
+class _Look:
+    """All that hangs on the modules at one time, and what that changes; `holds` sees in little time that it stayed."""
+
+    def __init__(self, kernel, made):
+        self._modules = list(kernel.reference.modules())
+        parts = [(vars(one), one._modules, one._forward_pre_hooks, one._forward_hooks) for one in self._modules]
+        self._now = [kernel._modules, *(held for part in parts for held in part)]
+        self._then = [
+            {name: one if name in _BOOKS else _frozen(one) for name, one in held.items()} for held in self._now
+        ]
+        self._kinds = list(map(type, self._modules))
+        self._forwards = [kind.forward for kind in self._kinds]
+        now = dict(_traits(kernel.reference))
+        changes = (what for what in {**now, **made} if not _equal([made.get(what)], [now.get(what)]))
+        self.change = next((f"changed since load(): {what}" for what in changes), None)
+
+    def holds(self):
+        return (
+            _equal(self._then, self._now)
+            and list(map(type, self._modules)) == self._kinds
+            and [kind.forward for kind in self._kinds] == self._forwards
+        )
+
+
+class _Numbers:
+    """A tensor that is no weight, and how often it was written to: kernels have its numbers in their source."""
+
+    def __init__(self, tensor):
+        self._tensor, self._version = tensor, tensor._version
+
+    def __eq__(self, other):
+        return other is self._tensor and other._version == self._version
+
+    __hash__ = None
+
+
+def _frozen(value):
+    """What equals `value` until something is written into it or into a list, dict or tensor that it holds."""
+    return pytree.tree_map(_kept, value)
+
+
+def _kept(leaf):
+    counts = type(leaf) is torch.Tensor and not leaf.is_inference()
+    return _Numbers(leaf) if counts else leaf
+
+
+def _equal(one, other):
+    try:
+        return one == other
+    except (RuntimeError, ValueError):  # other tensors, other arrays
+        return False
+
+
+def _traits(model):
+    """Names and values of what decides, beside weights, what modules compute."""
+    for path, module in model.named_modules():
+        kind, where = type(module), f"reference.{path}".rstrip(".")
+        yield f"the class of {where}", (kind, kind.forward)
+        yield f"the hooks of {where}", [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+        for name, value in vars(module).items():
+            weights = (isinstance(leaf, (torch.nn.Parameter, weakref.ref)) for leaf in pytree.tree_leaves(value))
+            if name not in _BOOKS and name not in _notes(kind) and not any(weights):
+                yield f"{where}.{name}", value
+
+
+@functools.cache
+def _notes(kind):
+    """Attributes that forward, or a method it calls, assigns: what one call leaves there is no change."""
+    names, methods, seen = set(), ["forward"], set()
+    while methods:
+        code = getattr(inspect.unwrap(getattr(kind, methods.pop(), None)), "__code__", None)
+        if code is not None and code not in seen:
+            seen.add(code)
+            names.update(one.argval for one in dis.get_instructions(code) if one.opname == "STORE_ATTR")
+            methods += code.co_names
+    return names
 
 
 class _Broken(_Unusable):
@@ -346,13 +455,13 @@ class _Plan:
         waiting = iter(outputs)
         return pytree.tree_unflatten([next(waiting) if used else None for used in self._is_tensor], self._spec)
 
+    def allocate(self):
+        specs = self.specs["outputs"]
+        return [torch.empty_strided(one.shape, one.stride, dtype=one.dtype, device="cpu") for one in specs]
+
     def run(self, leaves, constants):
         """The outputs. Raises _Unusable if the kernel declines; then nothing was written."""
-        state = self._state()
-        outputs = [
-            torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device="cpu")
-            for spec in self.specs["outputs"]
-        ]
+        state, outputs = self._state(), self.allocate()
         for structs, tensors in ((state.in_, leaves), (state.cst, constants), (state.out, outputs)):
             for struct, tensor in zip(structs, tensors, strict=True):
                 struct.data = _address(tensor)
@@ -425,6 +534,8 @@ def _address(tensor):
         address = tensor.data_ptr()
     except RuntimeError:
         raise _Unusable("a tensor without memory of its own (fake, or inside a transform)") from None
+    if not address and tensor.numel():
+        raise _Unusable("tensors are without memory (FakeTensorMode?)")
     if address % _ALIGN:
         raise _Unusable(f"a tensor that does not start at a multiple of {_ALIGN} bytes (a slice?); clone() it")
     return address

@@ -40,6 +40,18 @@ def test_a_champion_that_fails_its_last_measurement_makes_room_for_the_next(stat
     assert (champion := state.archive.best()) is not None and champion.candidate == next_best.id
 
 
+def test_a_confirmed_kernel_has_the_times_and_the_claim_of_all_its_confirmations() -> None:
+    state, candidate = State(None), Candidate("cpp", "// one")
+    state.propose(0, Proposal(candidate, operator="sample", emitter="sample"))
+    state.note(trial := _measured(candidate, 3.0, Kind.TRIAL))
+    assert state.timed(candidate.id, {}) == trial and state.claim(candidate.id) is None
+    for height in (1.0, 2.0, 2.0):
+        state.note(_measured(candidate, height, Kind.CONFIRM))
+    timed, claim = state.timed(candidate.id, {}), state.claim(candidate.id)
+    assert timed is not None and timed.kind is Kind.TRIAL and len(timed.timings[0].blocks) == 15
+    assert claim is not None and timed.objective == claim.objective == 2.0
+
+
 _EVENTS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["trial", "confirm"]), st.integers(0, 4), st.integers(-3, 3), st.integers(0, 1)),

@@ -97,6 +97,8 @@ def test_an_answer_becomes_an_elite_and_is_answered_once(
 
     told = desk.tell(first, prepared.right)
     assert (told["status"], told["placement"]) == ("CORRECT", "NEW")
+    (elite,) = elites("agent", prepared.url)
+    assert told["speedup"] == elite["speedup"], "one kernel, one claim"
     assert told["latency_ms"] > 0 and told["speedup"] > 0 and len(told["cell"]) == 3
     assert told["bound_ms"].keys() == {"default"}
     assert state(prepared.url, first) == "answered"

@@ -48,6 +48,9 @@ def test_an_agent_at_a_shell(cli: Cli, prepared: Any, tmp_path: Path, monkeypatc
     stdin(prepared.right.encode())  # what is known is not judged again, and is no new kernel
     twin = cli("tell", "agent", asked["ticket"] + 1, "-", *store, "--json")
     assert twin.status == 1 and twin.json["status"] == "DUPLICATE"
+    stdin(prepared.right.encode())
+    twin = cli("tell", "agent", asked["ticket"] + 1, "-", *store)
+    assert f"of candidate {told.json['candidate'][:12]}: cell" in twin.out, "whose placement is NEW"
 
 
 def test_who_is_stopped_may_tell_the_same_again(

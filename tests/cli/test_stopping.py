@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
 import weakref
 from collections.abc import Callable
@@ -78,3 +80,18 @@ def test_handlers_are_given_back_and_what_is_ignored_stays_so(cli: Cli, monkeypa
     cli("campaigns")
     assert heard == ["nothing"]
     assert [signal.getsignal(kind) for kind in kinds] == before
+
+
+def test_a_second_stop_does_not_stop_the_clearing_up() -> None:
+    program = """
+import atexit, os, signal, sys, evoforge.campaign
+from evoforge.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+evoforge.campaign.campaigns = lambda _: os.kill(os.getpid(), signal.SIGINT)
+atexit.register(print, "cleared")
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+sys.argv = ["evoforge", "campaigns"]
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "cleared\n", "evoforge: interrupted\n")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evoforge.core import Block, Candidate, Evaluation, MetaPrompt, Status, WorkloadTiming
+from evoforge.core import Block, Candidate, Elite, Evaluation, MetaPrompt, Status, WorkloadTiming
 from evoforge.emitters import MODEL_EMITTERS, SearchView, model_emitters
 from evoforge.emitters.assignment import bottleneck
 from evoforge.prompts import BOTTLENECKS, Answer, TaskBrief
@@ -30,6 +30,8 @@ class Past:
     def __init__(self, rows: Sequence[tuple[Candidate, Evaluation]] = ()) -> None:
         self.rows = {candidate.id: (candidate, row) for candidate, row in rows}
         self.questions: Counter[tuple[str, str]] = Counter()
+        self.claims: dict[str, Elite] = {}
+        self.confirmed: dict[str, Evaluation] = {}
 
     def add(self, candidate: Candidate, status: Status) -> None:
         self.rows[candidate.id] = (candidate, judged(candidate, status))
@@ -39,6 +41,12 @@ class Past:
 
     def trial(self, candidate: str, params: Mapping[str, int]) -> Evaluation | None:
         return self.best_trial(candidate)
+
+    def timed(self, candidate: str, params: Mapping[str, int]) -> Evaluation | None:
+        return self.confirmed.get(candidate) or self.trial(candidate, params)
+
+    def claim(self, candidate: str) -> Elite | None:
+        return self.claims.get(candidate)
 
     def known(self, candidate: str, params: Mapping[str, int]) -> bool:
         return candidate in self.rows
@@ -116,6 +124,29 @@ def test_improve_names_one_bottleneck_and_what_was_tried(view: SearchView, promp
     assert (attempt.hypothesis, attempt.status, attempt.reason) == ("unroll more", "WRONG", "it went wrong")
     assert [one.candidate.id for one in mine.brief.bad] == [child.id]
     assert mine.params_hint == {"TILE": 32}
+
+
+def test_a_child_is_held_against_its_parent_by_claims_and_else_by_times(
+    view: SearchView, prompt: MetaPrompt, past: Past
+) -> None:
+    elite, parent = view.elites[(2, 1, 2)]
+    child = Candidate("cpp", "child", parents=(parent.id,), operator="improve")
+    slow_baseline = WorkloadTiming("default", "eager", (Block(0, 0.5, 0.5),))  # 1x it, where the parent was 2x
+    row = replace(judged(child, Status.CORRECT), timings=(slow_baseline,))
+    past.rows[child.id] = (child, row)
+
+    def attempt() -> Any:
+        found = [asked("improve", view, prompt, seed) for seed in range(20)]
+        (mine, *_) = [one for one in found if one.parent_cells == ((2, 1, 2),)]
+        return mine.brief.attempts[0], mine.brief.parents[0]
+
+    tried, shown = attempt()
+    assert (tried.over_parent, tried.confirmed) == (1.0, False)
+    past.claims = {parent.id: elite, child.id: replace(elite, candidate=child.id, objective=elite.objective - 0.5)}
+    past.confirmed[parent.id] = confirmed = judged(parent, Status.CORRECT, ms=0.8)
+    tried, shown = attempt()
+    assert (tried.over_parent, tried.confirmed) == (pytest.approx(-0.5), True)
+    assert shown.evaluation == confirmed and shown.outcome.startswith(f"{2**elite.objective:.2f}x")
 
 
 def test_what_authors_tried_is_told_before_what_the_generator_did(

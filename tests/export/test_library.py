@@ -137,8 +137,8 @@ def test_the_kernel_answers_and_is_right(package: Path) -> None:
         x, r = torch.randn(24, 40), torch.randn(24, 40)
         with torch.no_grad():
             assert k.why_not(x, r) is None, k.why_not(x, r)
-            called = []
-            k.reference.register_forward_hook(lambda *_: called.append(1))
+            rsqrt, called = torch.rsqrt, []
+            torch.rsqrt = lambda *args: called.append(1) or rsqrt(*args)
             got, wanted = k(x, r), k.reference(x, r)
             assert len(called) == 1, "the reference answered"
             assert list(got) == ["y", "sum"]
@@ -249,6 +249,14 @@ def test_every_workload_has_the_reference_of_its_own_constants(tmp_path: Path, c
         else:
             raise AssertionError("whose constants?")
         assert parts["small"](torch.randn(3, 40), torch.randn(3, 40))["y"].shape == (3, 40)
+        k.reference.eps = 5.0
+        torch.testing.assert_close(k(*big), k.reference(*big))
+        try:
+            k(*small)
+        except ValueError as error:
+            assert "reference.eps, which does not reach the reference of workload small" in str(error)
+        else:
+            raise AssertionError("of which epsilon?")
         """,
         CXX=compiler,
     )
@@ -263,13 +271,14 @@ def test_what_was_right_once_is_looked_at_again(package: Path) -> None:
         import fastnorm, torch
         from torch.nn.utils import parametrize
         x, r = torch.randn(24, 40), torch.randn(24, 40)
+        rsqrt, called = torch.rsqrt, []
+        torch.rsqrt = lambda *args: called.append(1) or rsqrt(*args)
         def went(k, *args):
-            called = []
-            hook = k.reference.register_forward_hook(lambda *_: called.append(1))
-            got, wanted = k(*args), k.reference(*args)
-            hook.remove()
-            torch.testing.assert_close(got, wanted)
-            return "kernel" if len(called) == 1 else "reference"
+            called.clear()
+            got = k(*args)
+            by = "reference" if called else "kernel"
+            torch.testing.assert_close(got, k.reference(*args))
+            return by
         def fresh():
             k = fastnorm.load()
             with torch.no_grad():
@@ -302,6 +311,88 @@ def test_what_was_right_once_is_looked_at_again(package: Path) -> None:
         k = fresh()
         with torch.no_grad(), torch.autocast("cpu"):
             assert went(k, x, r) == "reference"
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_reference_that_computes_something_else_answers_itself(tmp_path: Path) -> None:
+    task = TASK.replace(
+        "self.eps = eps",
+        "self.eps, self.powers, self.one, self.calls = eps, [1, 2], torch.tensor(1.0), 0\n"
+        "        self.act, self.last = torch.positive, nn.Threshold(-1e9, 0.0)",
+    )
+    task = task.replace("        total = x", "        self.calls += 1  # which says nothing\n        total = x")
+    task = task.replace(".pow(2)", ".pow(self.powers[1])").replace(
+        " total * torch", " self.last(self.act(total)) * torch"
+    )
+    task = task.replace("* self.weight,", "* self.weight * self.one,")
+    done = use(
+        write_library(library("1.0f", task=task), tmp_path / "fastnorm"),
+        """
+        import fastnorm, torch
+        from torch import nn
+        from torch.nn.modules.module import register_module_forward_hook
+        def seven(*given):
+            return given[-1] | {"y": 7 * given[-1]["y"]}
+        def patch(reference):
+            forward = reference.forward
+            reference.forward = lambda *args: seven(forward(*args))
+        class Half(nn.Module):
+            def forward(self, x, residual=None): return {"y": x, "sum": residual} if residual is not None else x / 2
+        def everywhere():
+            global hook
+            hook = register_module_forward_hook(lambda module, args, y: 2 * y if type(module) is nn.Threshold else None)
+        changes = {
+            "changed since load(): reference.eps": lambda one: setattr(one, "eps", 5.0),
+            "changed since load(): reference.powers": lambda one: one.powers.append(4) or one.powers.pop(0),
+            "changed since load(): reference.one": lambda one: one.one.fill_(3.0),
+            "changed since load(): reference.act": lambda one: setattr(one, "act", torch.sin),
+            "changed since load(): reference.last.value": lambda one: one.__setattr__(
+                "last", nn.Threshold(-1e9, 5.0).eval()),
+            "changed since load(): the class of reference.last": lambda one: setattr(one, "last", Half().eval()),
+            "changed since load(): reference.forward": patch,
+            "changed since load(): the hooks of reference": lambda one: one.register_forward_hook(seven),
+            "changed since load(): the hooks of reference.last":
+                lambda one: one.last.register_forward_pre_hook(lambda module, args: 2 * args[0]),
+            "a hook is registered on all modules": lambda _: everywhere(),
+            "changed since load(): the class of reference": lambda one: setattr(
+                type(one), "forward", lambda _, x, residual: {"y": x, "sum": residual}),
+        }
+        x, r = torch.randn(24, 40), torch.randn(24, 40)
+        with torch.no_grad():
+            for said, change in changes.items():
+                k = fastnorm.load()
+                k.reference(x, r), k(x, r), k(x, r)
+                k.reference.last = nn.Threshold(-1e9, 0.0).eval()  # as it was
+                assert k.why_not(x, r) is None, k.why_not(x, r)
+                k(x, r)
+                change(k.reference)
+                torch.testing.assert_close(k(x, r), k.reference(x, r), rtol=0, atol=0, msg=said)
+                assert k.why_not(x, r) == said, (said, k.why_not(x, r))
+                if "all modules" in said:
+                    hook.remove()
+                    assert k.why_not(x, r) is None
+            k.reference = Half().eval()
+            torch.testing.assert_close(k(x, r), {"y": x, "sum": r}, rtol=0, atol=0)
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_tensors_without_memory_are_not_written_to(package: Path) -> None:
+    done = use(
+        package,
+        """
+        import torch, fastnorm
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        k, x, r = fastnorm.load(), torch.randn(24, 40), torch.randn(24, 40)
+        with torch.no_grad():
+            k(x, r), k(x, r)
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                assert "without memory" in k.why_not(x, r), k.why_not(x, r)
+                assert k(x, r)["y"].shape == (24, 40)
+            assert k.why_not(x, r) is None
         """,
     )
     assert done.returncode == 0, done.stderr
@@ -365,6 +456,8 @@ def test_the_reference_answers_where_the_kernel_may_not(package: Path) -> None:
             part = k.reference.dropout = torch.nn.Dropout()
             refused("training", x, r)
             part.eval()
+            refused("changed since load(): the class of reference.dropout", x, r)
+            del k.reference.dropout
             traced = torch.jit.trace(k, (x, r), strict=False, check_trace=False)
             torch.testing.assert_close(traced(2 * x, r)["sum"], 2 * x + r)
             import torch.autograd.forward_ad as forward

@@ -100,6 +100,53 @@ def ask_raw(parts: Iterator[bytes], timeout_s: float = 30.0) -> Reply:
         return LiteLLMClient([model], attempts=1).complete(model.request(SYSTEM, USER, "improve"))
 
 
+def ask_anthropic(body: dict[str, object], status: str = "200 OK") -> Reply:
+    sent = json.dumps(body).encode()
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(sent)}\r\n\r\n"
+    with answering(iter([head.encode() + sent])) as address:
+        model = ModelSpec("anthropic/some", address.removesuffix("/v1"), "MY_KEY", 1.0, None, 4.0, max_tokens=64)
+        client = LiteLLMClient([model], attempts=1, environ=ENVIRON)
+        try:
+            return client.complete(model.request(SYSTEM, USER, "improve"))
+        except ModelRejectedError as error:
+            assert isinstance(error.reply, Reply)
+            return error.reply
+
+
+def test_anthropics_protocol_without_counts_is_estimated_for() -> None:
+    content = [{"type": "text", "text": "a kernel"}]
+    body = {"id": "m", "type": "message", "role": "assistant", "model": "x", "content": content}
+    reply = ask_anthropic({**body, "stop_reason": "end_turn"})
+    assert (reply.text, reply.outcome, reply.unsure_tokens) == ("a kernel", Outcome.OK, 0)
+    assert "they are estimated" in reply.reason and reply.usage.prompt_tokens > 100
+
+
+def test_an_error_of_anthropics_is_its_message() -> None:
+    error = {"type": "error", "error": {"type": "authentication_error", "message": f"invalid x-api-key {KEY}"}}
+    reply = ask_anthropic(error, "401 Unauthorized")
+    assert reply.outcome is Outcome.REJECTED and reply.reason.startswith("the key is refused (401): invalid x-api-key")
+    assert KEY not in reply.reason and "litellm" not in reply.reason
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome", "text", "said"),
+    [
+        ({"choices": [{"message": {"content": "kernel"}}], "usage": {"input_tokens": 9, "output_tokens": 3}},
+         Outcome.OK, "kernel", ""),
+        ({}, Outcome.EMPTY, "", "no choice"),
+        ({"choices": None}, Outcome.EMPTY, "", "no choice"),
+        ({"choices": [{"text": "kernel", "finish_reason": "length"}]}, Outcome.TRUNCATED, "kernel", ""),
+        ({"choices": [{"message": {"tool_calls": [{"id": "c"}]}}]}, Outcome.EMPTY, "", "a tool"),
+        ({"choices": [{"message": {"function_call": {"name": "x"}}}]}, Outcome.EMPTY, "", "a tool"),
+    ],
+)  # fmt: skip
+def test_bent_completions_are_booked_exactly(body: dict[str, object], outcome: Outcome, text: str, said: str) -> None:
+    whole = {"object": "chat.completion", "usage": {"prompt_tokens": 9, "completion_tokens": 3}, **body}
+    reply = Asked([Answer(body=json.dumps(whole))]).reply
+    assert (reply.outcome, reply.text, reply.usage) == (outcome, text, Usage(9, 0, 3))
+    assert said in reply.reason and bool(said) == bool(reply.reason)
+
+
 def test_a_good_reply_has_the_servers_counts_and_its_price() -> None:
     asked = Asked([good("int main; // ∑")], key=KEY)
     reply, books = asked.reply, asked.books
@@ -274,7 +321,7 @@ def test_a_reply_after_a_timeout_has_both_costs() -> None:
     [
         "<html>hello</html>", "", "{}", "[1]", "null", '"text"', '{"choices":[]}', '{"choices":[{"message":null}]}',
         '{"choices":[{"index":0,"message":{"role":"assistant","content":7},"finish_reason":"stop"}]}',
-        '{"choices":[{"text":"x","finish_reason":"stop"}]}', '{"choices":{"0":1}}', '{"detail":"hm"}', "[" * 50_000,
+        '{"choices":{"0":1}}', '{"detail":"hm"}', "[" * 50_000,
         '{"error":{"a":' * 900 + "1" + "}" * 1800, "data: " + "[" * 50_000, 'data: {"choices":5}', 'data: {"usage":7}',
         'data: {"choices":5}\ndata: {"choices":[{"delta":{"content":3},"finish_reason":["x"]}]}\ndata: {"usage":"x"}',
     ],

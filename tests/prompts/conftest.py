@@ -72,7 +72,7 @@ def brief(operator: str = "improve", **changes: Any) -> Brief:
         "task": task(),
         "parents": tuple(kernel(KERNEL.replace("2.f", f"{2 + i}.f")) for i in range(parents)),
         "target_cell": (1, 3, 3) if operator == "aim" else None,
-        "attempts": (Attempt("improve", "fewer stores", "WRONG", None, 1.0, "first wrong index 3"),),
+        "attempts": (Attempt("improve", "fewer stores", "WRONG", None, None, "first wrong index 3"),),
         "axes": AXES,
     }
     return Brief(**{**plain, **changes})

@@ -51,6 +51,18 @@ def test_every_operator_says_task_contract_hardware_and_what_to_do(operator: str
     assert prompt.exemplars == () == prompt.dropped
 
 
+def test_an_attempt_says_what_its_ratio_rests_on(make: SimpleNamespace) -> None:
+    attempts = (
+        Attempt("improve", "", "CORRECT", 0.0, 1.0),
+        Attempt("aim", "", "CORRECT", 0.0, -1.0, confirmed=True),
+        Attempt("cross", "", "CORRECT", 2.0),
+    )
+    user = render(make.brief(attempts=attempts), make.meta_prompt(), identity=make.WHO).user
+    assert "improve: CORRECT, 2× as fast as its parent (by one trial of each)" in user
+    assert "aim: CORRECT, 0.5× as fast as its parent (both confirmed)" in user
+    assert "cross: CORRECT, 4× the baseline (in one trial)" in user
+
+
 def test_the_parent_is_told_with_verdict_bound_facts_and_cell(make: SimpleNamespace) -> None:
     parent = make.kernel(lower=1.0, hypothesis="wide stores", outcome="it was 2 times faster")
     user = render(make.brief("aim", parents=(parent,)), make.meta_prompt(), identity=make.WHO).user

@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -347,6 +348,22 @@ def test_many_processes_may_create_one_store_at_once(tmp_path: Path) -> None:
         out, err = child.communicate()
         assert out == "ok\n", err
     assert check_store(url) == []
+
+
+def test_who_waits_for_another_writer_says_so_once(
+    sqlite_store: Store, store_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("evoforge.storage._open._QUIET_MS", 50)
+    with closing(sqlite3.connect(store_path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        release = threading.Timer(1.0, other.execute, ["ROLLBACK"])
+        release.start()
+        make_campaign(sqlite_store)
+        release.join()
+    (said,) = caplog.messages
+    assert str(store_path) in said and "kept busy by another process; waiting for it, up to 30 s" in said
+    make_campaign(sqlite_store, name="next")
+    assert len(caplog.messages) == 1
 
 
 def test_importing_the_package_imports_no_database_library(store_path: Path) -> None:
