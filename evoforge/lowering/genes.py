@@ -154,7 +154,7 @@ class Genes:
         if self._large:
             genome["omp"] = "dynamic"  # the processor that others slow gets less to do
         kept = dict.fromkeys(self.summed_elsewhere, "root")
-        rewritten = dict.fromkeys(("rewrite:factored", "rewrite:phases", "rewrite:padded", "rewrite:winograd"), "on")
+        rewritten = {f"rewrite:{name}": "on" for name in ("reassociated", "factored", "phases", "padded", "winograd")}
         return self.tidy({"unroll": "many", **rewritten, **genome, **kept})
 
     def textbook(self) -> list[Genome]:

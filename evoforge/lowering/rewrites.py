@@ -4,6 +4,7 @@
               arXiv 1805.02867)
     welford   mean, then Σ (x − mean)²: one pass that carries both (Welford 1962)
     factored  a row's factor behind its sums of products instead of before (see `factored`)
+    reassociated  what is only summed further is summed first, where that takes less (see `reassociated`)
     phases    strided transposed convolutions as ordinary ones, a phase each (see `phases`)
     padded    what is read beyond the edges of a tensor, from a copy that has them (see `padded`)
     winograd  convolutions with three taps along an axis, in fewer products (see `winograd`)
@@ -24,13 +25,14 @@ from evoforge.lowering.index import axis, const, plain_axis
 from evoforge.lowering.ir import Const, Expr, Graph, Load, Op, Stage, Tensor, loads, rewrite
 from evoforge.lowering.padded import padded
 from evoforge.lowering.phases import phases
+from evoforge.lowering.reassociated import reassociated
 from evoforge.lowering.stages import operations
 from evoforge.lowering.through import Through, at
 from evoforge.lowering.winograd import winograd
 
 __all__ = ["REWRITES", "apply", "available", "unfold"]
 
-REWRITES = ("maxsum", "welford", "factored", "phases", "padded", "winograd")
+REWRITES = ("maxsum", "welford", "reassociated", "factored", "phases", "padded", "winograd")
 _MOST = 64
 """Operations of a map that are done again at other places: in a chain of shifted sums they double with every step."""
 
@@ -47,6 +49,8 @@ def apply(graph: Graph, names: list[str]) -> Graph:
         graph = _pairs(graph, "max", _sum_of_exp, "maxsum")
     if "welford" in names:
         graph = _pairs(graph, "sum", _sum_of_squares, "welford")
+    if "reassociated" in names:
+        graph = reassociated(graph)
     if "factored" in names:
         graph = _without_dead(factored(graph))
     if "phases" in names:
