@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator
 from dataclasses import replace
 from itertools import chain, count
 
-from evoforge.lowering.index import add, axis, const, names, scale, substitute
+from evoforge.lowering.index import add, axis, const, names, plain_axis, scale, substitute
 from evoforge.lowering.ir import Affine, Axis, Expr, FloorDiv, Guard, Load, Stage, Tensor, loads
 from evoforge.lowering.stages import row_major
 
@@ -75,10 +75,10 @@ class Sums:
 
     def _along(self, load: Load, dim: int, summed: Names) -> Load:
         """With the sums along one dimension, whose others are whole."""
-        guards, shape = _touching(load, load.index[dim], summed), self.tensors[load.tensor].shape
+        guards, shape = _touching(load, load.index[dim]), self.tensors[load.tensor].shape
         index, back = list(load.index), dict[str, Affine]()
         for other, at in enumerate(load.index):
-            if other != dim and names(at) & summed:
+            if other != dim and (names(at) & summed or not _is_whole(load, at)):
                 whole = unused(f"whole{other}", self._extents)
                 self._extents[whole], index[other], back[whole] = shape[other], axis(whole), at
         part = Load(load.tensor, tuple(index), guards, load.other)
@@ -89,12 +89,17 @@ class Sums:
 
 
 def _apart(load: Load, summed: Names) -> int | None:
-    """The first dimension in which windows lie that can be summed before the others are."""
-    walks = [names((index, _touching(load, index, summed))) for index in load.index]
-    several = [walk for walk in walks if walk & summed]
-    if len(several) < 2 or any(a & b & summed for at, a in enumerate(several) for b in several[:at]):
-        return None
-    return next((dim for dim, walk in enumerate(walks) if walk & summed and walk - summed), None)
+    """The first dimension that can be summed before windows in another one are looked at."""
+    walks = [names((index, _touching(load, index))) & summed for index in load.index]
+    if sum(map(len, walks)) > len(frozenset().union(*walks)):
+        return None  # what is summed walks several at once
+    windows = [not _is_whole(load, index) for index in load.index]
+    return next((dim for dim, walk in enumerate(walks) if walk and sum(windows) > windows[dim]), None)
+
+
+def _is_whole(load: Load, index: Affine) -> bool:
+    """Whether an index walks a dimension element by element."""
+    return not index.terms or (plain_axis(index) is not None and not _touching(load, index))
 
 
 def _quotient(index: Affine) -> tuple[Affine, int]:
@@ -106,9 +111,9 @@ def _quotient(index: Affine) -> tuple[Affine, int]:
     return index, 1
 
 
-def _touching(load: Load, index: Affine, summed: Names) -> tuple[Guard, ...]:
-    """The guards that a summed axis of a dimension has a part in."""
-    return tuple(guard for guard in load.guards if names(guard) & names(index) & summed)
+def _touching(load: Load, index: Affine) -> tuple[Guard, ...]:
+    """The guards that an axis of a dimension has a part in."""
+    return tuple(guard for guard in load.guards if names(guard) & names(index))
 
 
 def _in_order(expr: Expr) -> list[str]:

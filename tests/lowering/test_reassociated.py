@@ -24,7 +24,7 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         [rand(21, 33)],
     ),
     "weighted": (
-        Module(lambda x, w, b: (-fn.linear(x, w) * b / (1 + b.abs())).sum(1), rand(40, 33), rand(40)), [rand(21, 33)],
+        Module(lambda x, w, b: (-fn.linear(x, w) * b / (1 + b.abs())).sum(1), rand(40, 33), rand(40)), [rand(61, 33)],
     ),
     "beside_others": (
         Module(lambda x, y, w, b: (y + fn.linear(x, w) + x @ w * b).sum(-1), rand(33, 33), rand(33)),
@@ -59,6 +59,13 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "pixels_weighted": (
         Module(lambda x, w, m: (fn.conv2d(x, w, padding=1) * m).sum((2, 3)), rand(20, 3, 3, 3), rand(19, 23)),
         [rand(2, 3, 19, 23)],
+    ),
+    "in_fours": (
+        Module(lambda x, w: fn.linear(x, w).view(-1, 5, 4, 6).sum(2).amax(2), rand(120, 64)), [rand(70, 64)],
+    ),
+    "depth": (
+        Module(lambda x, w, b: fn.conv_transpose3d(x, w, b, 2, 1).mean(2), rand(3, 9, 3, 3, 3), rand(9)),
+        [rand(2, 3, 8, 6, 7)],
     ),
     "volume": (
         Module(lambda x, w, b: fn.conv3d(x, w, b, padding=1).mean((2, 3, 4)), rand(20, 3, 3, 3, 3), rand(20)),
