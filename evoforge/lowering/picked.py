@@ -1,6 +1,6 @@
 """Sums of products of which positions leave one term: Σₖ [k = i] dₖ · b[k,j] is dᵢ · b[i,j].
 
-Such are products with diagonal matrices and what a unit matrix masks. Finite values are taken for granted: 0 · x is 0.
+Such are products with diagonal matrices and what a unit matrix masks. Values are finite: 0 · x is 0.
 """
 
 from __future__ import annotations

@@ -32,9 +32,11 @@ from evoforge.lowering.stages import operations
 from evoforge.lowering.through import Through, at
 from evoforge.lowering.winograd import winograd
 
-__all__ = ["REWRITES", "apply", "available", "unfold"]
+__all__ = ["FINITE", "REWRITES", "apply", "available", "unfold"]
 
 REWRITES = ("maxsum", "welford", "picked", "reassociated", "factored", "phases", "padded", "winograd")
+FINITE = ("picked", "reassociated", "winograd")
+"""Those that give other NaN and infinities than the plain form: 0 · ∞ is left out, or ∞ − ∞ comes in."""
 _MOST = 64
 """Operations of a map that are done again at other places: in a chain of shifted sums they double with every step."""
 

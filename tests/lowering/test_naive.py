@@ -207,7 +207,8 @@ VIEWS = {
     ),
     "reflect": f(lambda x: F.pad(x, (1, 2), mode="reflect"), X),
     "eye": f(
-        lambda x: (x + torch.eye(1, 7), x[0, :, :, None] + torch.eye(7, 300), torch.eye(x.shape[1], dtype=torch.bool)), X
+        lambda x: (x + torch.eye(1, 7), x[0, :, :, None] + torch.eye(7, 300), torch.eye(x.shape[1], dtype=torch.bool)),
+        X,
     ),
     "unfold": f(lambda x: (x.unfold(2, 3, 2).mean(-1), x.diagonal(0, 0, 1), torch.einsum("iij->ij", x[:, :3])), X),
     "shuffle": f(lambda x: (F.pixel_shuffle(x, 2), F.channel_shuffle(x, 2)), IMAGE),
