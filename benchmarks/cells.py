@@ -62,6 +62,7 @@ class Bench:
         self.space = ScheduleSpace(
             [self.graph], l1_bytes=target.l1_bytes, l2_bytes=target.l2_bytes, vector_bytes=target.vector_bytes,
             threads=target.threads, matrix_parts=target.matrix_parts(task.tolerance.precision),
+            finite=task.tolerance.nonfinite != "match",
         )  # fmt: skip
 
     def draw(self, rng: np.random.Generator) -> Drawn:

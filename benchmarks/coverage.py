@@ -77,7 +77,7 @@ def _row(path: Path, target: Target, overrides: dict[str, Any], options: argpars
             space = ScheduleSpace(
                 list(setup.graphs.values()), l1_bytes=target.l1_bytes, l2_bytes=target.l2_bytes,
                 vector_bytes=target.vector_bytes, threads=target.threads,
-                matrix_parts=target.matrix_parts(task.tolerance.precision),
+                matrix_parts=target.matrix_parts(task.tolerance.precision), finite=task.tolerance.nonfinite != "match",
             )  # fmt: skip
             rng = np.random.default_rng(options.seed)
             for number in range(options.kernels):

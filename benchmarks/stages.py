@@ -71,7 +71,7 @@ def measure(count: int) -> list[dict[str, float]]:
         judge.open()
         setup = analyse(judge, task, target)
         judge.set_context(setup.trace_signatures, setup.unfused)
-        space = Ground.of(setup, target, task.tolerance.precision, reachable=()).space
+        space = Ground.of(setup, target, task.tolerance, reachable=()).space
         assert space is not None
         kernels = draw(space, count + 1, gate)
         judge.trial(kernels[0], {}, wanted_facts=False)  # the precompiled header is built

@@ -213,7 +213,7 @@ class Campaign:
         if self.config.budget.minutes is None and self.config.budget.evals is None:
             narrator.tell("notice", text="no limit of minutes or evaluations: it ends where ideas do, or by Ctrl-C")
         target, judge, setup = self._setup(narrator, stack)
-        ground = Ground.of(setup, target, self.row.task.tolerance.precision, self.row.setup.get("reachable"))
+        ground = Ground.of(setup, target, self.row.task.tolerance, self.row.setup.get("reachable"))
         cells = None if ground.reachable is None else sorted(ground.reachable)
         # A replay begins with what its campaign began with.
         if self.config.transfer and self.config.with_generator and ground.space is not None and self._replay is None:
@@ -344,7 +344,7 @@ class Campaign:
         Raises:
             UsageError: the campaign was never set up.
         """
-        ground = Ground.of(setup, target, self.row.task.tolerance.precision, self.row.setup.get("reachable"))
+        ground = Ground.of(setup, target, self.row.task.tolerance, self.row.setup.get("reachable"))
         askers = MODEL_EMITTERS if self.config.send.kernels else BLIND_EMITTERS
         self.config = self.config.model_copy(update={"models": (), "emitters": askers})
         with ExitStack() as stack:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from evoforge.campaign._events import Narrator
 from evoforge.campaign._setup import Setup, analyse, bounded, with_baseline
 from evoforge.config import CampaignConfig
-from evoforge.core import Candidate, Cell, Status, Target
+from evoforge.core import Candidate, Cell, Status, Target, Tolerance
 from evoforge.emitters import Ranker
 from evoforge.errors import EnvironmentChangedError, TaskError, UnsupportedError
 from evoforge.storage import CampaignRow
@@ -39,14 +39,14 @@ class Ground:
 
     @classmethod
     def of(
-        cls, setup: Setup, target: Target, precision: str, reachable: Iterable[Sequence[int]] | None = None
+        cls, setup: Setup, target: Target, tolerance: Tolerance, reachable: Iterable[Sequence[int]] | None = None
     ) -> Ground:
-        """`reachable` as it was found before; it takes seconds to find, once per process. `precision`: the task's."""
+        """`reachable` as it was found before; it takes seconds to find, once per process. `tolerance`: the task's."""
         if not setup.graphs:
             return cls(None, None)
         space = _space(
             json.dumps(setup.to_json()["graphs"]), target.l1_bytes, target.l2_bytes, target.vector_bytes,
-            target.threads, target.matrix_parts(precision),
+            target.threads, target.matrix_parts(tolerance.precision), tolerance.nonfinite != "match",
         )  # fmt: skip
         return cls(space, space.reachable() if reachable is None else frozenset(map(tuple, reachable)))
 
@@ -61,7 +61,7 @@ class Ground:
 
 @functools.lru_cache(maxsize=4)
 def _space(
-    graphs: str, l1_bytes: int, l2_bytes: int, vector_bytes: int, threads: int, matrix_parts: int
+    graphs: str, l1_bytes: int, l2_bytes: int, vector_bytes: int, threads: int, matrix_parts: int, finite: bool
 ) -> ScheduleSpace:
     from evoforge.lowering.ir import from_json
     from evoforge.lowering.space import ScheduleSpace
@@ -69,7 +69,7 @@ def _space(
     return ScheduleSpace(
         [from_json(graph) for graph in json.loads(graphs).values()],
         l1_bytes=l1_bytes, l2_bytes=l2_bytes, vector_bytes=vector_bytes, threads=threads,
-        matrix_parts=matrix_parts,
+        matrix_parts=matrix_parts, finite=finite,
     )  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def prepare(
         judge.start_compiling()
         _admit(judge, row, narrator)
         # While torch.compile leaves a core free: the space is kept for later, and what fits the ranking is imported.
-        Ground.of(setup, target, row.task.tolerance.precision)
+        Ground.of(setup, target, row.task.tolerance)
         Ranker.fit([({"vector": "vector"}, 0.0)])
         if not target.ceilings:
             build_probe(target)
@@ -126,7 +126,7 @@ def prepare(
 
 def _show_first(judge: Judge, setup: Setup, target: Target, config: CampaignConfig, narrator: Narrator) -> None:
     """Judges the plain schedule against eager only, so that a person sees within seconds that it works."""
-    ground = Ground.of(setup, target, judge.task.tolerance.precision, reachable=())
+    ground = Ground.of(setup, target, judge.task.tolerance, reachable=())
     if ground.space is None:
         return
     narrator.tell("phase", text="first kernel")

@@ -27,7 +27,7 @@ from evoforge.lowering.ir import (
     loads,
     nodes,
 )
-from evoforge.lowering.reassociated import least_operations
+from evoforge.lowering.orders import least_operations
 from evoforge.lowering.stages import dtype_of, extents_of
 
 __all__ = ["flops", "laid_out", "read_elements", "signature_of", "trace_signature"]
@@ -49,7 +49,7 @@ def flops(graph: Graph) -> dict[str, float]:
     point (two for pairs such as Welford's). Where a product is zero by its place, or nobody reads it, no work is
     counted, so padding, transposed convolutions and triangles cost what an implementation has to do; and a sum that
     slides along an axis counts as many products as minimal filtering takes for six outputs at once. Sums of sums
-    count in the order that is the cheaper one (`reassociated`).
+    count in the order that is the cheaper one (`orders`).
     """
     found: dict[str, dict[str, float]] = {}
     needed = work(graph).points

@@ -31,6 +31,7 @@ _LIKELY = {
     "placement": (0.45, 0.35, 0.2), "split": (0.8, 0.2), "chain": (0.3, 0.7), "rewrite": (0.6, 0.4),
 }  # fmt: skip
 """How often a sample takes each value of a gene, before the strategy's weights."""
+_AT_FIRST = ("picked", "reassociated", "factored", "phases", "padded", "winograd")  # rewrites
 _VANISHING = ("exp", "exp2")  # whose results soon leave the normal numbers
 _STEPS = ("floor", "ceil", "round", "trunc", "floordiv", "mod", "fmod")
 _LARGE = 1 << 18  # products; what takes ten microseconds bears being handed out
@@ -154,7 +155,9 @@ class Genes:
         if self._large:
             genome["omp"] = "dynamic"  # the processor that others slow gets less to do
         kept = dict.fromkeys(self.summed_elsewhere, "root")
-        rewritten = dict.fromkeys(("rewrite:factored", "rewrite:phases", "rewrite:padded", "rewrite:winograd"), "on")
+        rewritten = {
+            f"rewrite:{name}": "on" for name in ("picked", "reassociated", "factored", "phases", "padded", "winograd")
+        }
         return self.tidy({"unroll": "many", **rewritten, **genome, **kept})
 
     def textbook(self) -> list[Genome]:

@@ -1,210 +1,185 @@
-"""Sums of products whose terms need not all be formed, since what is only summed further may be summed first.
+"""Sums of sums in another order: what is only summed further is summed first.
 
-`(a @ b).sum()` is b's row sums times a's column sums, `(q @ kᵀ) @ v` is `q @ (kᵀ @ v)`, a mean of a convolution's
-pixels is a sum of its windows. Of two such sums the cheaper order counts; where more of them meet, or what lies
-between them is more than a scale and a shift, nothing of them is counted: a bound has to be low rather than wrong.
+    Σⱼ Σₖ x[i,k] w[k,j]  =  Σₖ x[i,k] (Σⱼ w[k,j])        (q kᵀ) v  =  q (kᵀ v)
+
+A mean of a convolution's pixels is made of its windows' sums, one of a layer's results of its weights' column sums.
+Scales, biases and whatever else is linear may lie between the two sums.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import chain, count
 
-from evoforge.lowering.index import names, plain_axis
-from evoforge.lowering.ir import Cast, Const, Expr, Graph, Load, Op, Stage, Where, loads
-from evoforge.lowering.stages import extents_of
+from evoforge.lowering.index import axis, names, substitute
+from evoforge.lowering.ir import Const, Expr, Graph, Guard, Load, Op, Stage, nodes
+from evoforge.lowering.simplify import eliminate_dead
+from evoforge.lowering.stages import extents_of, operations
+from evoforge.lowering.through import Through
+from evoforge.lowering.windows import Sums, unused
 
-__all__ = ["least_operations"]
+__all__ = ["reassociated"]
 
+_PAYS = 3
+"""Times less work, from which on another order surely takes less time."""
+_APART = 4
+"""Times as much work is an operation outside of products whose elements blocks of registers use many times."""
+_T = "f32"
 
-def least_operations(graph: Graph, operations: Mapping[str, float]) -> dict[str, float]:
-    """Stage → operations at least, of the sums that may be reassociated; `operations` is what they take as they are."""
-    reading = _reading(graph)
-    links = {stage.name: found for stage in graph.stages if (found := _summed_by(graph, stage, reading))}
-    stages = {stage.name: stage for stage in graph.stages}
-    least: dict[str, float] = {}
-    for group in _groups(links):
-        least |= dict.fromkeys(group, 0.0)
-        producers = [name for name in group if name in links]
-        consumers = [name for name in group if name not in links]
-        if len(producers) == len(consumers) == 1 and (
-            other := _other_order(graph, stages[producers[0]], stages[consumers[0]], links[producers[0]].loads)
-        ):
-            inner, outer = (operations[name] for name in (producers[0], consumers[0]))
-            share = min(1.0, inner / _points(stages[producers[0]])) * min(1.0, outer / _points(stages[consumers[0]]))
-            if inner + outer <= other * share:
-                least |= {producers[0]: inner, consumers[0]: outer}
-            else:
-                least |= {producers[0]: other * share, consumers[0]: 0.0}
-    return least
+Factor = tuple[str, Expr]
+"""``mul`` or ``div``, and by what."""
 
 
-def _points(stage: Stage) -> float:
-    """Operations of a product and a sum at every point."""
-    return 2.0 * math.prod(extents_of(stage).values())
+def reassociated(graph: Graph) -> Graph:
+    """`graph` with sums in the order that takes less."""
+    for outer in graph.stages:
+        for parts in _Linear(graph, outer).parts(outer.body).values() if _is_sum(graph, outer) else ():
+            inner = graph.producer(parts.load.tensor)
+            assert inner is not None
+            made = eliminate_dead(_reordered(graph, outer, inner, parts))
+            if inner not in made.stages and _PAYS * _work(made, graph) <= _work(graph, made):
+                return reassociated(made)
+    return graph
 
 
-@dataclass(frozen=True)
-class _Summed:
-    """The sums that read a result, and how: None where it is more than elements of it beside other factors."""
-
-    by: frozenset[str]
-    loads: tuple[Load, ...] | None
+def _is_sum(graph: Graph, stage: Stage | None) -> bool:
+    return stage is not None and _sums(stage) and graph.tensors[str(stage.outputs[0])].dtype == _T
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """A stage that loads a tensor, where, and whether it is a polynomial of what it loads."""
-
-    stage: Stage
-    loads: list[Load]
-    polynomial: bool
+def _sums(stage: Stage) -> bool:
+    return stage.kind == "reduce" and stage.monoid == "sum" and stage.outputs[0] is not None
 
 
-def _reading(graph: Graph) -> dict[str, list[_Reader]]:
-    """The stages that load each tensor."""
-    found: dict[str, list[_Reader]] = {name: [] for name in graph.tensors}
+def _work(graph: Graph, other: Graph) -> float:
+    """Operations of the stages that `other` does not have, but of transposed convolutions' products with zeros."""
+    total = 0.0
     for stage in graph.stages:
-        own: dict[str, list[Load]] = {}
-        for load in loads(stage.body):
-            own.setdefault(load.tensor, []).append(load)
-        _, other = _read(stage.body)
-        for name, where in own.items():
-            found[name].append(_Reader(stage, where, name not in other))
-    return found
-
-
-def _summed_by(graph: Graph, stage: Stage, readers: Mapping[str, Sequence[_Reader]]) -> _Summed | None:
-    """The sums that all of a sum's results go into, each along an axis of them; None where one is wanted itself."""
-    if stage.monoid != "sum" or stage.kind != "reduce" or not stage.outputs[0]:
-        return None
-    by, seen = set[str](), set[str]()
-    found: list[Load] = []
-    plain, pending = True, [stage.outputs[0]]
-    while pending:
-        name = pending.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        reading = readers[name]
-        if graph.tensors[name].kind != "tmp" or not reading:
-            return None
-        for one in reading:
-            if not one.polynomial:
-                return None
-            reader, own = one.stage, one.loads
-            if reader.kind == "map":
-                axes = tuple(a.name for a in reader.axes)
-                kept = all(tuple(map(plain_axis, load.index)) == axes for load in own)
-                plain = plain and kept and _is_shifted(reader.body, name)
-                pending += filter(None, reader.outputs)
-                continue
-            along = {a.name for a in reader.reduction}
-            if reader.monoid != "sum" or reader.kind != "reduce" or not all(along & names(load.index) for load in own):
-                return None
-            by.add(reader.name)
-            found += own
-    return _Summed(frozenset(by), tuple(found) if plain else None)
-
-
-def _groups(links: Mapping[str, _Summed]) -> list[set[str]]:
-    """Stages that are linked with one another."""
-    groups: list[set[str]] = []
-    for name, link in links.items():
-        group = {name, *link.by}
-        for other in [other for other in groups if other & group]:
-            groups.remove(other)
-            group |= other
-        groups.append(group)
-    return groups
-
-
-def _other_order(graph: Graph, inner: Stage, outer: Stage, between: tuple[Load, ...] | None) -> float:
-    """Operations where `outer` sums before `inner` does; 0 where that is not known."""
-    mine, theirs = _factors(inner.body), _factors(outer.body)
-    if mine is None or theirs is None or between is None or len(between) != 1:
-        return 0.0
-    at = tuple(map(plain_axis, between[0].index))
-    if None in at or len(set(at)) != len(at):
-        return 0.0
-    # One naming of axes: the outer stage's, and those that only the inner one sums over.
-    renamed = dict(zip((a.name for a in inner.axes), at, strict=True))
-    extents = {f"inner {a.name}": a.extent for a in inner.reduction} | extents_of(outer)
-    reads = [
-        (load, frozenset(renamed.get(name) or f"inner {name}" for name in names((load.index, load.guards))))
-        for load in mine
-    ]
-    reads += [(load, names((load.index, load.guards))) for load in theirs if load != between[0]]
-    along = frozenset(a.name for a in outer.reduction)
-    rest = {*(a.name for a in outer.axes), *(f"inner {a.name}" for a in inner.reduction)}
-    total = 2.0 * math.prod(extents[name] for name in rest)
-    for group in _connected(reads, along):
-        used = frozenset[str]().union(*(axes for _, axes in group))
-        of_one = [graph.tensors[load.tensor].numel for load, _ in group]
-        total += of_one[0] if len(group) == 1 else 2.0 * math.prod(extents[name] for name in used)
+        if stage not in other.stages:
+            guards = {node for node in nodes(stage.body) if isinstance(node, Guard)}
+            points = math.prod(extents_of(stage).values()) / math.prod(guard.modulus for guard in guards)
+            each = operations(stage.body) + (stage.kind == "reduce")
+            total += points * each * (1 if _uses_often(stage) else _APART)
     return total
 
 
-Reads = list[tuple[Load, frozenset[str]]]
+def _uses_often(stage: Stage) -> bool:
+    """Whether every factor of a sum's products is one of many results' sums."""
+    results = {a.name for a in stage.axes if a.extent > 1}
+    return _sums(stage) and all(results - names(factor) for factor in _factors(stage.body))
 
 
-def _connected(reads: Reads, along: frozenset[str]) -> list[Reads]:
+# what lies between
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """An expression as an element of a sum, `load`, times factors, plus a rest."""
+
+    load: Load
+    factors: tuple[Factor, ...] = ()
+    rest: Expr | None = None
+
+    def then(self, how: str, by: Expr) -> _Parts:
+        rest = None if self.rest is None else Op(how, (self.rest, by), _T)
+        if how in ("mul", "div"):
+            return replace(self, factors=(*self.factors, (how, by)), rest=rest)
+        return replace(self, rest=rest or (by if how == "add" else Op("neg", (by,), _T)))
+
+
+class _Linear:
+    """Expressions of a stage and of the maps that it reads."""
+
+    def __init__(self, graph: Graph, stage: Stage) -> None:
+        self._graph, self._through = graph, Through(graph, stage)
+        self._known: dict[Expr, dict[Load, _Parts]] = {}
+
+    def parts(self, expr: Expr) -> dict[Load, _Parts]:
+        """The sums that `expr` is linear in, each by itself."""
+        if expr not in self._known:
+            self._known[expr] = self._parts(self._through.open(expr))
+        return self._known[expr]
+
+    def _parts(self, expr: Expr) -> dict[Load, _Parts]:
+        if isinstance(expr, Load):
+            whole = not expr.guards and _is_sum(self._graph, self._graph.producer(expr.tensor))
+            return {expr: _Parts(expr)} if whole else {}
+        if not isinstance(expr, Op) or expr.dtype != _T or expr.name not in ("add", "sub", "mul", "div", "neg"):
+            return {}
+        negative = Const(-1.0, _T)
+        first, second = expr.args if len(expr.args) == 2 else (*expr.args, negative)
+        how = "mul" if expr.name == "neg" else expr.name
+        left, right = self.parts(first), self.parts(second)
+        found = {load: parts.then(how, second) for load, parts in left.items() if load not in right}
+        if how == "sub":
+            right, how = {load: parts.then("mul", negative) for load, parts in right.items()}, "add"
+        if how != "div":
+            found |= {load: parts.then(how, first) for load, parts in right.items() if load not in left}
+        return found
+
+
+# the other order
+
+
+def _reordered(graph: Graph, outer: Stage, inner: Stage, parts: _Parts) -> Graph:
+    """`graph` where `outer` sums before `inner` does; the sums that are left take the names of the two."""
+    extents = extents_of(outer)
+    own = {a.name: unused(f"{a.name}_within", extents) for a in inner.reduction}
+    extents |= {own[a.name]: a.extent for a in inner.reduction}
+    places = dict(zip((a.name for a in inner.axes), parts.load.index, strict=True))
+    places |= {old: axis(new) for old, new in own.items()}
+    along, within = frozenset(a.name for a in outer.reduction), frozenset(own.values())
+    taken = {stage.name for stage in graph.stages}
+    called = chain([inner.name], (name for k in count() if (name := f"{outer.name}_{k}") not in taken))
+    sums = Sums(dict(graph.tensors), extents, called, outer.origin)
+
+    factors = _factors(substitute(inner.body, places, extents))
+    factors += [_as_factor(how, by) for how, by in parts.factors if names(by) & along]
+    kept = [one for one in factors if not names(one) & along]
+    for group in _connected([one for one in factors if names(one) & along], along):
+        others = names(tuple(one for one in factors if one not in group))
+        kept.append(sums.of(_product(group), names(tuple(group)) & (along | (within - others))))
+    value, left = _product(kept), [name for name in own.values() if name in names(tuple(kept))]
+    if left:
+        value = sums.stage(value, [a.name for a in outer.axes if a.name in names(value)], left, outer.name)
+    value = _times(value, (along | within) - names(tuple(factors)), extents)
+    for how, by in parts.factors:
+        value = value if names(by) & along else Op(how, (value, by), _T)
+    if parts.rest is not None:
+        rest = sums.of(parts.rest, names(parts.rest) & along)
+        value = Op("add", (value, _times(rest, along - names(parts.rest), extents)), _T)
+    whole = replace(outer, name=next(called), kind="map", reduction=(), monoid=None, body=value)
+    stages = [(*sums.stages, whole) if stage is outer else (stage,) for stage in graph.stages]
+    return Graph(sums.tensors, tuple(stage for part in stages for stage in part))
+
+
+def _factors(expr: Expr) -> list[Expr]:
+    if isinstance(expr, Op) and expr.name == "mul" and expr.dtype == _T:
+        return [factor for arg in expr.args for factor in _factors(arg)]
+    return [expr]
+
+
+def _as_factor(how: str, by: Expr) -> Expr:
+    return by if how == "mul" else Op("div", (Const(1.0, _T), by), _T)
+
+
+def _product(factors: Sequence[Expr]) -> Expr:
+    return reduce(lambda a, b: Op("mul", (a, b), _T), factors)
+
+
+def _times(expr: Expr, unused: frozenset[str], extents: Mapping[str, int]) -> Expr:
+    """`expr` summed along axes that it does not depend on."""
+    often = math.prod(extents[name] for name in unused)
+    return expr if often == 1 else Op("mul", (expr, Const(float(often), _T)), _T)
+
+
+def _connected(factors: Sequence[Expr], along: frozenset[str]) -> list[list[Expr]]:
     """Factors that share axes of the sum, by which they have to be multiplied before it."""
-    groups: list[tuple[frozenset[str], Reads]] = []
-    for load, axes in reads:
-        shared, members = axes & along, [(load, axes)]
-        if not shared:
-            continue
-        for group in [group for group in groups if group[0] & shared]:
-            groups.remove(group)
-            shared, members = shared | group[0], [*members, *group[1]]
-        groups.append((shared, members))
-    return [members for _, members in groups]
-
-
-def _factors(expr: Expr) -> list[Load] | None:
-    """The elements that a product multiplies, numbers aside; None of anything else."""
-    if isinstance(expr, Load):
-        return [expr]
-    if isinstance(expr, Const):
-        return []
-    if isinstance(expr, Cast):
-        return _factors(expr.arg)
-    if isinstance(expr, Op) and (expr.name in ("mul", "neg") or (expr.name == "div" and not loads(expr.args[1]))):
-        found = [_factors(arg) for arg in expr.args]
-        return None if None in found else [load for part in found for load in part or []]
-    return None
-
-
-def _is_shifted(expr: Expr, tensor: str) -> bool:
-    """Whether `expr` is an element of `tensor` times a number plus something else."""
-    if isinstance(expr, Load):
-        return expr.tensor == tensor
-    if isinstance(expr, Cast):
-        return _is_shifted(expr.arg, tensor)
-    if not isinstance(expr, Op) or expr.name not in ("add", "sub", "mul", "div", "neg"):
-        return False
-    own = [arg for arg in expr.args if any(load.tensor == tensor for load in loads(arg))]
-    others = [load for arg in expr.args if arg not in own for load in loads(arg)]
-    return len(own) == 1 and _is_shifted(own[0], tensor) and (expr.name in ("add", "sub") or not others)
-
-
-def _read(expr: Expr) -> tuple[set[str], set[str]]:
-    """The tensors that `expr` reads, and those of them of which it is no polynomial."""
-    if isinstance(expr, Cast):
-        read, other = _read(expr.arg)
-        return read, other if expr.dtype in ("f32", "f64", "f16", "bf16") else read
-    if not isinstance(expr, Where | Op):
-        read = {load.tensor for load in loads(expr)}
-        return read, set() if isinstance(expr, Load) else read
-    parts = expr.args if isinstance(expr, Op) else (expr.condition, expr.then, expr.other)
-    within = [_read(part) for part in parts]
-    read, other = set[str]().union(*(one for one, _ in within)), set[str]().union(*(one for _, one in within))
-    if isinstance(expr, Where):
-        return read, other | within[0][0]
-    if expr.name in ("div", "pow"):
-        by = expr.args[1]
-        whole = expr.name == "div" or (isinstance(by, Const) and by.value in (2, 3, 4))
-        return read, other | within[1][0] if whole else read
-    return read, other if expr.name in ("add", "sub", "mul", "neg") else read
+    groups: list[list[Expr]] = []
+    for factor in factors:
+        joined = [group for group in groups if names(tuple(group)) & names(factor) & along]
+        groups = [group for group in groups if group not in joined]
+        groups.append([*(one for group in joined for one in group), factor])
+    return groups

@@ -1,12 +1,14 @@
 """Algebraic rewrites of a graph: other ways to compute the same thing, chosen by the genome.
 
-    maxsum    max x, then Σ exp(x − max): one pass that carries both (Milakov and Gimelshein 2018,
-              arXiv 1805.02867)
-    welford   mean, then Σ (x − mean)²: one pass that carries both (Welford 1962)
-    factored  a row's factor behind its sums of products instead of before (see `factored`)
-    phases    strided transposed convolutions as ordinary ones, a phase each (see `phases`)
-    padded    what is read beyond the edges of a tensor, from a copy that has them (see `padded`)
-    winograd  convolutions with three taps along an axis, in fewer products (see `winograd`)
+    maxsum        max x, then Σ exp(x − max): one pass that carries both (Milakov and Gimelshein 2018,
+                  arXiv 1805.02867)
+    welford       mean, then Σ (x − mean)²: one pass that carries both (Welford 1962)
+    picked        sums of which positions leave one term, without summing (see `picked`)
+    reassociated  what is only summed further is summed first, where that is much less work (see `reassociated`)
+    factored      a row's factor behind its sums of products instead of before (see `factored`)
+    phases        strided transposed convolutions as ordinary ones, a phase each (see `phases`)
+    padded        what is read beyond the edges of a tensor, from a copy that has them (see `padded`)
+    winograd      convolutions with three taps along an axis, in fewer products (see `winograd`)
 
 `unfold` is not a choice: it replaces reads of a map at other places than where the reader stands
 (a gather, a shift, a transpose) by the map's own expression there, if that is not too long.
@@ -24,13 +26,17 @@ from evoforge.lowering.index import axis, const, plain_axis
 from evoforge.lowering.ir import Const, Expr, Graph, Load, Op, Stage, Tensor, loads, rewrite
 from evoforge.lowering.padded import padded
 from evoforge.lowering.phases import phases
+from evoforge.lowering.picked import picked
+from evoforge.lowering.reassociated import reassociated
 from evoforge.lowering.stages import operations
 from evoforge.lowering.through import Through, at
 from evoforge.lowering.winograd import winograd
 
-__all__ = ["REWRITES", "apply", "available", "unfold"]
+__all__ = ["FINITE", "REWRITES", "apply", "available", "unfold"]
 
-REWRITES = ("maxsum", "welford", "factored", "phases", "padded", "winograd")
+REWRITES = ("maxsum", "welford", "picked", "reassociated", "factored", "phases", "padded", "winograd")
+FINITE = ("picked", "reassociated", "winograd")
+"""Those that give other NaN and infinities than the plain form: 0 · ∞ is left out, or ∞ − ∞ comes in."""
 _MOST = 64
 """Operations of a map that are done again at other places: in a chain of shifted sums they double with every step."""
 
@@ -47,6 +53,10 @@ def apply(graph: Graph, names: list[str]) -> Graph:
         graph = _pairs(graph, "max", _sum_of_exp, "maxsum")
     if "welford" in names:
         graph = _pairs(graph, "sum", _sum_of_squares, "welford")
+    if "picked" in names:
+        graph = _without_dead(picked(graph))
+    if "reassociated" in names:
+        graph = reassociated(graph)
     if "factored" in names:
         graph = _without_dead(factored(graph))
     if "phases" in names:

@@ -45,6 +45,7 @@ class ScheduleSpace:
         vector_bytes: width of a vector register.
         threads: how many threads a kernel will be given.
         matrix_parts: of how many brain floats a float is made for the matrix unit (`matrix_parts_of`); 0: without.
+        finite: whether NaN and infinities in inputs need not come out where they do in the reference.
 
     Raises:
         UnsupportedError: an operator that schedules do not cover, or workloads that a kernel cannot tell apart.
@@ -59,7 +60,9 @@ class ScheduleSpace:
         vector_bytes: int,
         threads: int,
         matrix_parts: int = 0,
+        finite: bool = True,
     ) -> None:
+        self._finite = finite
         self.l1_bytes, self.l2_bytes = l1_bytes, l2_bytes
         self.lanes = max(4, vector_bytes // 4)
         self.threads, self.matrix_parts = threads, matrix_parts
@@ -87,6 +90,8 @@ class ScheduleSpace:
         """Those that change the graphs."""
         found = []
         for name in rewrites.available(self._graphs[0]):
+            if not self._finite and name in rewrites.FINITE:
+                continue
             with suppress(UnsupportedError):
                 self._domains((name,))
                 found.append(name)

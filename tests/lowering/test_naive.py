@@ -206,6 +206,10 @@ VIEWS = {
         lambda x: (F.pad(x, (1, 2, 0, 3), value=1.5), F.pad(x + 1, (-1, 1)), F.pad(torch.ones(4), (1, 1)) + x), IMAGE
     ),
     "reflect": f(lambda x: F.pad(x, (1, 2), mode="reflect"), X),
+    "eye": f(
+        lambda x: (x + torch.eye(1, 7), x[0, :, :, None] + torch.eye(7, 300), torch.eye(x.shape[1], dtype=torch.bool)),
+        X,
+    ),
     "unfold": f(lambda x: (x.unfold(2, 3, 2).mean(-1), x.diagonal(0, 0, 1), torch.einsum("iij->ij", x[:, :3])), X),
     "shuffle": f(lambda x: (F.pixel_shuffle(x, 2), F.channel_shuffle(x, 2)), IMAGE),
     "strided": f(lambda x, y: x + y, normal(7, 5, 3).permute(2, 1, 0), normal(3, 1, 7).expand(3, 5, 7)),

@@ -336,6 +336,20 @@ def test_rewrites_are_offered_where_they_fit(add_norm: ScheduleSpace) -> None:
     assert "rewrite:welford" in space_of(nn.LayerNorm(512), [(64, 512)]).genes()
 
 
+def test_where_infinities_have_to_match_rewrites_that_move_them_are_not_offered() -> None:
+    class Mean(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(64, 64)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x).mean(1)
+
+    offered, kept = (space_of(Mean(), [(64, 64)], finite=finite).genes() for finite in (True, False))
+    assert "rewrite:reassociated" in offered
+    assert not [gene for gene in kept if gene.startswith("rewrite")]
+
+
 def test_textbook_schedules_begin_with_the_default_and_differ(add_norm: ScheduleSpace) -> None:
     found = add_norm.textbook()
     assert found[0] == add_norm.default()

@@ -239,6 +239,13 @@ def _arange(b: Builder, *args: Any, **_: Any) -> Value:
     )
 
 
+@register("eye", "eye.m")
+def _eye(b: Builder, *_: Any, **__: Any) -> Value:
+    t = b.out_dtype()
+    same = Op("eq", (Position(_d(0), "i64"), Position(_d(1), "i64")), "bool")
+    return Value(b.out_shape(), same if t == "bool" else Cast(same, t), t)
+
+
 # stages of their own
 
 
