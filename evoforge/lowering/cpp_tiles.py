@@ -2,8 +2,8 @@
 
 Blocks at a ragged end start earlier instead of being cut, so that every block is whole: rows that two
 blocks share are computed twice, to the same bits. Long sums are cut into pieces of DEPTH, which are added up
-in order, so that they stay accurate. Accumulators are summed in a function of their own: among other variables
-compilers spill them.
+in order, so that they stay accurate. Where accumulators are summed in a function of their own, all registers are
+theirs; what the call costs, short sums feel, and with one set of accumulators compilers spill none without it.
 """
 
 from __future__ import annotations
@@ -291,10 +291,11 @@ class Tiles(Packing):
 
     @contextmanager
     def sums(self, heads: list[str], packs_narrow: bool, packs_wide: bool, place: str = "") -> Iterator[dict[str, str]]:
-        """Accumulators by node, all registers theirs while `heads` run; then what the caller prints, for each."""
+        """Accumulators by node, which `heads` run with; then what the caller prints, for each."""
         p = self.p
         parts = {n.node.name: p.names.of(n.node) + "_acc" for n in self.found.products}
-        with p.braces("evo::alone([&]", "});"):
+        inline = any(p.schedule.sums.get(name) == "inline" for name in parts)
+        with p.braces("") if inline else p.braces("evo::alone([&]", "});"):
             # Indexed by constants alone, once loops are unrolled: they live in registers.
             for name in parts.values():
                 p.w(f"evo::vec {name}[TILE_ROWS][TILE_VECTORS] = {{}};")

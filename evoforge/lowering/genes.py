@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from evoforge.core import Strategy
-from evoforge.lowering.contraction import Contraction, find_contraction
+from evoforge.lowering.contraction import LONGEST, Contraction, find_contraction
 from evoforge.lowering.domain import Domain, Node
 from evoforge.lowering.ir import Cast, Const, Expr, Load, Op, nodes
 from evoforge.lowering.lanes import INTS
@@ -26,7 +26,7 @@ Genome = dict[str, Any]
 _LIKELY = {
     "vector": (0.85, 0.15), "unroll": (0.4, 0.6), "tile": (0.5, 0.25, 0.15, 0.1), "rows": (0.75, 0.25),
     "omp": (0.85, 0.15), "reduction": (0.85, 0.15), "math": (0.5, 0.5), "tiny": (0.5, 0.5),
-    "contract": (0.08, 0.12, 0.2, 0.25, 0.15, 0.2, 0.4),
+    "sums": (0.4, 0.6), "contract": (0.08, 0.12, 0.2, 0.25, 0.15, 0.2, 0.4),
     "prefetch": (0.35, 0.2, 0.25, 0.2), "during": (0.3, 0.35, 0.35), "stream": (0.45, 0.55),
     "placement": (0.45, 0.35, 0.2), "split": (0.8, 0.2), "chain": (0.3, 0.7), "rewrite": (0.6, 0.4),
 }  # fmt: skip
@@ -60,7 +60,7 @@ class Genes:
     ) -> None:
         self._domain, self._matrix, self._l1_bytes, self._l2_bytes = domain, matrix, l1_bytes, l2_bytes
         self._large = False  # whether a matrix product is worth sharing among threads
-        self._packed: dict[str, str] = {}  # gene of a contraction → what its operands' sizes ask for
+        self._packed: dict[str, str] = {}  # gene of a contraction → what its sizes ask for
         self.values = self._find(rewrites, threads)
         """Gene → values, the plain one first; the same for every genome of a task."""
 
@@ -85,9 +85,12 @@ class Genes:
             contraction = find_contraction(domain, nest)
             if contraction is not None:
                 choices = CHOICES["contract"][: None if self._matrix else -1]
-                gene = f"contract:{nest.passes[0].reduces[0].name}"
-                found[gene], self._packed[gene] = choices, self._packing(contraction, nest)
-                one = {*contraction.block, contraction.lane, *contraction.products[0].node.reduction}
+                name, summed = nest.passes[0].reduces[0].name, contraction.products[0].node.reduction
+                found[f"contract:{name}"], found[f"sums:{name}"] = choices, CHOICES["sums"]
+                self._packed[f"contract:{name}"] = self._packing(contraction, nest)
+                # Sums that are cut have accumulators for the piece and for the whole: more than registers.
+                self._packed[f"sums:{name}"] = "inline" if domain.numel(summed).first <= LONGEST else "alone"
+                one = {*contraction.block, contraction.lane, *summed}
                 self._large |= min(domain.numel(sorted(one)).values) >= _LARGE
         found |= self._streams()
         self._regions = regions(domain, plan.kept)

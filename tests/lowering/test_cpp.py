@@ -649,8 +649,9 @@ def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
     ]
     rewritten = [{key: "on"} for key in ("rewrite:phases", "rewrite:winograd") if key in space.genes()]
     fetched = {"whole": {"prefetch": "next"}, "block": {"prefetch": "ahead"}}
+    inline = dict.fromkeys(("block", "pack", "deep"), "inline")
     blocked = [
-        {**also, key: how, **fetched.get(how, {})}
+        {**also, key: how, key.replace("contract", "sums"): inline.get(how, "alone"), **fetched.get(how, {})}
         for key in space.genes() if key.startswith("contract")
         for how in space.genes()[key][1:]
         for also in ({}, *rewritten)

@@ -399,3 +399,17 @@ def test_what_a_product_packs_at_first_follows_its_sizes(shapes: list[tuple[int,
     space = space_of(Product(), shapes, l1_bytes=32 << 10, l2_bytes=512 << 10)
     (gene,) = (gene for gene in space.genes() if gene.startswith("contract"))
     assert space.default()[gene] == packed
+
+
+def test_short_sums_are_no_function_of_their_own_at_first() -> None:
+    class Product(nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a @ b
+
+    for depth, inline in ((32, True), (512, True), (1024, False)):
+        space = space_of(Product(), [(96, depth), (depth, 96)])
+        (gene,) = (gene for gene in space.genes() if gene.startswith("sums:"))
+        assert ("evo::alone(" not in space.render(space.default())) == inline
+        older = {key: value for key, value in space.default().items() if key != gene}  # such genomes are in stores
+        assert "evo::alone(" in space.render(older)
+        assert space.implied_cell(older) == space.implied_cell({**older, gene: "inline"})
