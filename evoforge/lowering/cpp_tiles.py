@@ -27,6 +27,7 @@ __all__ = ["BANDS", "Tiles", "print_tiles"]
 
 _LINE = 16  # floats in a line of the cache
 _NEAR = 1024  # elements; what lies nearer ahead than that comes too late
+_FEWEST = 64  # rows of a band: a number of the panel is packed in the time of some ten products
 BANDS = "for (int64_t band = 0; band < BANDS; ++band)"
 
 
@@ -132,10 +133,11 @@ class Tiles(Packing):
             fitting = [(r, v) for r, v in fitting if r <= kernel.parameters[kernel.own["CHAIN_ROWS"]].default]
 
         def worth(shape: tuple[int, int]) -> float:
-            """Products per operand that is loaded; those of a ragged last panel or block do not count."""
+            """Products per operand that is loaded, which hides in part behind them, of a tile that a ragged last panel
+            or block leaves to be of use."""
             r, v = shape
             used = walked / (-(-walked // (v * lanes)) * v * lanes)
-            return r * v / (r + v) * used * self.block.extent / (-(-self.block.extent // r) * r)
+            return (r * v / (r + v)) ** 0.5 * used * self.block.extent / (-(-self.block.extent // r) * r)
 
         best = max(fitting, key=lambda shape: (worth(shape), -abs(shape[0] - 8)), default=(1, 1))
         accumulators = "TILE_ROWS * TILE_VECTORS" + (f" * {products}" if products > 1 else "")
@@ -159,9 +161,12 @@ class Tiles(Packing):
             self.bands(-(-vectors_in_all // best[1]))
 
     def bands(self, panels: int) -> None:
-        """How many tasks a panel is, so that threads have enough of them."""
+        """How many tasks a panel is, so that threads have enough of them; each packs it, for rows enough to be worth it
+        unless threads had nothing to do."""
         tasks = panels * prod(loop.extent for loop in self.outer if loop not in self.joined)
-        least = next((b for b in (1, 2, 4) if tasks * b >= 4 * self.p.kernel.plan.threads), 8)
+        threads, rows = self.p.kernel.plan.threads, self.block.extent
+        wanted = ((b, 4 if rows >= 2 * b * _FEWEST else 1) for b in (1, 2, 4))
+        least = next((b for b, turns in wanted if tasks * b >= turns * threads), 8)
         self.p.kernel.parameter("BANDS", (1, 2, 4, 8), least)
 
     def pieces(self) -> None:

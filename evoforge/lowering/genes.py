@@ -34,6 +34,7 @@ _LIKELY = {
 _VANISHING = ("exp", "exp2")  # whose results soon leave the normal numbers
 _STEPS = ("floor", "ceil", "round", "trunc", "floordiv", "mod", "fmod")
 _LARGE = 1 << 18  # products; what takes ten microseconds bears being handed out
+_FEW = 7  # with more steps than so many for a column, packing the narrow operand takes longer than it saves
 _SMALL = 16  # an output so many times smaller than the largest tensor is not worth a decision
 
 
@@ -109,8 +110,8 @@ class Genes:
         return found
 
     def _packing(self, contraction: Contraction, nest: Nest) -> str:
-        """Both operands side by side, but many small products' narrow ones stay as they are, and wide ones that are
-        small are packed whole, once for many rows."""
+        """Both operands side by side, but narrow ones of many small products, or whose long rows few columns use, stay
+        as they are, and wide ones that are small are packed whole, once for many rows."""
         (product, *_), size = contraction.products, self._domain.numel
         if len(contraction.products) > 1 or len(product.node.reduction) > 1:
             return "both"
@@ -119,7 +120,10 @@ class Genes:
             return "pack"
         if not batches and 4 * size([contraction.lane, *product.node.reduction]).first <= self._l2_bytes // 4:
             return "whole"
-        return "both"
+        (summed,), narrow = product.node.reduction, product.narrow
+        steps, columns = size([summed]).first, size([contraction.lane]).first
+        along = isinstance(narrow, Load) and product.node.accesses[narrow].step(summed) == 1
+        return "pack" if along and steps > max(LONGEST, _FEW * columns) else "both"
 
     def _has_steps(self) -> bool:
         """Whether numbers become whole ones: a quotient on a tie has to be the quotient."""
