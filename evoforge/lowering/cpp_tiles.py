@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import prod
+from dataclasses import replace
+from math import prod, sqrt
 from typing import TYPE_CHECKING
 
 from evoforge.core import Parameter
 from evoforge.lowering.cpp_body import in_brackets
-from evoforge.lowering.cpp_expr import Context, guards_text
+from evoforge.lowering.cpp_expr import Context, affine_text, guards_text
 from evoforge.lowering.cpp_packing import WIDTH, Packing
 from evoforge.lowering.index import names as axes_of
 from evoforge.lowering.ir import Guard, Load
+from evoforge.lowering.masked import where_read
 
 if TYPE_CHECKING:
     from evoforge.lowering.cpp_sweep import SweepPrinter
@@ -56,7 +58,7 @@ class Tiles(Packing):
             return
         if packs_wide:
             heads.append(BANDS)
-            p.pragma(len(heads), uneven=bool(self.ending))
+            p.pragma(len(heads), uneven=self.uneven)
             with p.loops(heads):
                 self.declare_ends(around)
                 if self.packed != "deep":
@@ -69,10 +71,15 @@ class Tiles(Packing):
                     self.tile(packs_narrow, packs_wide)
         else:
             heads.append(f"for (int64_t tile = 0; tile < {self.block.size}; tile += TILE_ROWS)")
-            p.pragma(len(heads), uneven=bool(self.ending))
+            p.pragma(len(heads), uneven=self.uneven)
             with p.loops(heads):
                 self.declare_ends(around)
                 self.tile(packs_narrow, packs_wide)
+
+    @property
+    def uneven(self) -> bool:
+        """Whether some tiles have less to sum than others."""
+        return bool(self.ending or where_read(self.one))
 
     def panel_head(self) -> str:
         """The loop over panels: of vectors of all joined loops, or of columns."""
@@ -110,7 +117,7 @@ class Tiles(Packing):
             self.fill_panels(self.flat())
         p.w("")
         heads = [*p.row_heads(self.outer), f"for (int64_t tile = 0; tile < {self.block.size}; tile += TILE_ROWS)"]
-        p.pragma(len(heads))
+        p.pragma(len(heads), uneven=self.uneven)
         with p.loops(heads):
             self.stand(False)
             with p.loops([panels]):
@@ -137,7 +144,7 @@ class Tiles(Packing):
             or block leaves to be of use."""
             r, v = shape
             used = walked / (-(-walked // (v * lanes)) * v * lanes)
-            return (r * v / (r + v)) ** 0.5 * used * self.block.extent / (-(-self.block.extent // r) * r)
+            return sqrt(r * v / (r + v)) * used * self.block.extent / (-(-self.block.extent // r) * r)
 
         best = max(fitting, key=lambda shape: (worth(shape), -abs(shape[0] - 8)), default=(1, 1))
         accumulators = "TILE_ROWS * TILE_VECTORS" + (f" * {products}" if products > 1 else "")
@@ -261,16 +268,37 @@ class Tiles(Packing):
             for _, name in self.narrows.values():
                 p.w(f"const float* {name}_tile = {name} + {self.left(self.left_outer)};")
         totals = {n.node.name: p.names.of(n.node) + "_tile" for n in self.found.products}
-        heads = self.depth_heads(packs_narrow, self.seen())
+        heads, read = self.depth_heads(packs_narrow, self.seen()), self.read()
         for name in totals.values():
-            p.w(f"evo::vec {name}[TILE_ROWS][TILE_VECTORS]{' = {}' if self.cut else ''};")
+            p.w(f"evo::vec {name}[TILE_ROWS][TILE_VECTORS]{' = {}' if self.cut or read else ''};")
         with (
+            p.loops(read),
             p.loops(heads[:1] if self.cut else []),
             self.sums(heads[1:] if self.cut else heads, packs_narrow, packs_wide) as parts,
         ):
             for name, total in totals.items():
                 p.w(f"{total}[r][u] {'+' if self.cut else ''}= {parts[name]}[r][u];")
         self.epilogue({node: f"{name}[r][u]" for node, name in totals.items()})
+
+    def read(self) -> list[str]:
+        """The condition that a sum of a tile is read anywhere, by the largest values of what decides it; else none is
+        taken."""
+        p, end = self.p, self.p.end(self.lane)
+        low = f"evo::min(col, evo::max({end} - evo::lanes, int64_t(0)))" if self.ragged else "col"
+        high = f"(evo::min(col + {WIDTH[1:-1]}, {end}) - 1)"
+        rows = (self.block.var, f"({self.block.var} + TILE_ROWS - 1)")
+        corners = {self.block.group: rows, self.lane.group: (low, high)}
+        loops = [*self.outer, self.block, self.lane]
+        plain = {loop.group[0] for loop in loops if len(loop.group) == 1}
+        conditions = []
+        for index in () if self.joined else where_read(self.one):
+            factors = {atom: factor for factor, atom in index.terms}
+            if not factors.keys() <= plain:  # not linear, or in merged loops
+                return []
+            most = [corners.get(loop.group, 2 * (loop.var,))[factors.get(loop.group[0], 0) > 0] for loop in loops]
+            at = [replace(loop, var=var) for loop, var in zip(loops, most, strict=True)]
+            conditions.append(f"{affine_text(index, p.context(at, False, self.one))} >= 0")
+        return [f"if ({' || '.join(conditions)})"] if conditions else []
 
     def seen(self) -> str:
         """Where the sums of a block of rows end, if a mask hides the rest from all of them."""

@@ -11,7 +11,7 @@ import numpy as np
 from evoforge.core import Strategy
 from evoforge.lowering.contraction import LONGEST, Contraction, find_contraction
 from evoforge.lowering.domain import Domain, Node
-from evoforge.lowering.ir import Cast, Const, Expr, Load, Op, nodes
+from evoforge.lowering.ir import Cast, Const, Expr, Load, Op, Position, nodes
 from evoforge.lowering.lanes import INTS
 from evoforge.lowering.nests import Nest
 from evoforge.lowering.planner import links, make_plan
@@ -89,8 +89,11 @@ class Genes:
                 name, summed = nest.passes[0].reduces[0].name, contraction.products[0].node.reduction
                 found[f"contract:{name}"], found[f"sums:{name}"] = choices, CHOICES["sums"]
                 self._packed[f"contract:{name}"] = self._packing(contraction, nest)
-                # Sums that are cut have accumulators for the piece and for the whole: more than registers.
-                self._packed[f"sums:{name}"] = "inline" if domain.numel(summed).first <= LONGEST else "alone"
+                # Sums that are cut have accumulators for the piece and for the whole, and what compares positions has
+                # vectors of them: more than registers.
+                placed = any(isinstance(part, Position) for n in nest.passes[0].row_maps for part in nodes(n.body))
+                short = domain.numel(summed).first <= LONGEST
+                self._packed[f"sums:{name}"] = "inline" if short and not placed else "alone"
                 one = {*contraction.block, contraction.lane, *summed}
                 self._large |= min(domain.numel(sorted(one)).values) >= _LARGE
         found |= self._streams()

@@ -408,8 +408,13 @@ def test_short_sums_are_no_function_of_their_own_at_first() -> None:
         def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             return a @ b
 
-    for depth, inline in ((32, True), (512, True), (1024, False)):
-        space = space_of(Product(), [(96, depth), (depth, 96)])
+    class Triangle(Product):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return torch.triu(super().forward(a, b))
+
+    cases = [(Product(), 32, True), (Product(), 512, True), (Product(), 1024, False), (Triangle(), 32, False)]
+    for model, depth, inline in cases:
+        space = space_of(model, [(96, depth), (depth, 96)])
         (gene,) = (gene for gene in space.genes() if gene.startswith("sums:"))
         assert ("evo::alone(" not in space.render(space.default())) == inline
         older = {key: value for key, value in space.default().items() if key != gene}  # such genomes are in stores
