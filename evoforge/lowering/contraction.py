@@ -21,7 +21,10 @@ from evoforge.lowering.simplify import dtype_of
 if TYPE_CHECKING:
     from evoforge.lowering.nests import Nest
 
-__all__ = ["Contraction", "Product", "find_contraction"]
+__all__ = ["LONGEST", "Contraction", "Product", "find_contraction"]
+
+LONGEST = 512
+"""Sums longer than this are cut."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from evoforge.lowering.contraction import LONGEST
 from evoforge.lowering.cpp_body import in_brackets, needed
 from evoforge.lowering.cpp_expr import Context, Value, affine_text, print_expr
 from evoforge.lowering.cpp_layout import Loop
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["WIDTH", "Packing"]
 
-_LONG = 512
-"""Sums longer than this are cut."""
 _SMALLEST = 16  # rows of a tile of the matrix unit
 WIDTH = "(TILE_VECTORS * evo::lanes)"
 """Columns of a panel."""
@@ -69,7 +68,7 @@ class Packing:
 
     @property
     def cut(self) -> bool:
-        return self.length > _LONG and bool(self.inner)
+        return self.length > LONGEST and bool(self.inner)
 
     def context(self, loops: Sequence[Loop], vector: bool) -> Context:
         ctx = self.p.context(loops, vector, self.one)

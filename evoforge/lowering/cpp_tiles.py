@@ -2,23 +2,25 @@
 
 Blocks at a ragged end start earlier instead of being cut, so that every block is whole: rows that two
 blocks share are computed twice, to the same bits. Long sums are cut into pieces of DEPTH, which are added up
-in order, so that they stay accurate. Accumulators are summed in a function of their own: among other variables
-compilers spill them.
+in order, so that they stay accurate. Where accumulators are summed in a function of their own, all registers are
+theirs; what the call costs, short sums feel, and with one set of accumulators compilers spill none without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import prod
+from dataclasses import replace
+from math import prod, sqrt
 from typing import TYPE_CHECKING
 
 from evoforge.core import Parameter
 from evoforge.lowering.cpp_body import in_brackets
-from evoforge.lowering.cpp_expr import Context, guards_text
+from evoforge.lowering.cpp_expr import Context, affine_text, guards_text
 from evoforge.lowering.cpp_packing import WIDTH, Packing
 from evoforge.lowering.index import names as axes_of
 from evoforge.lowering.ir import Guard, Load
+from evoforge.lowering.masked import where_read
 
 if TYPE_CHECKING:
     from evoforge.lowering.cpp_sweep import SweepPrinter
@@ -27,6 +29,7 @@ __all__ = ["BANDS", "Tiles", "print_tiles"]
 
 _LINE = 16  # floats in a line of the cache
 _NEAR = 1024  # elements; what lies nearer ahead than that comes too late
+_FEWEST = 64  # rows of a band: a number of the panel is packed in the time of some ten products
 BANDS = "for (int64_t band = 0; band < BANDS; ++band)"
 
 
@@ -55,7 +58,7 @@ class Tiles(Packing):
             return
         if packs_wide:
             heads.append(BANDS)
-            p.pragma(len(heads), uneven=bool(self.ending))
+            p.pragma(len(heads), uneven=self.uneven)
             with p.loops(heads):
                 self.declare_ends(around)
                 if self.packed != "deep":
@@ -68,10 +71,15 @@ class Tiles(Packing):
                     self.tile(packs_narrow, packs_wide)
         else:
             heads.append(f"for (int64_t tile = 0; tile < {self.block.size}; tile += TILE_ROWS)")
-            p.pragma(len(heads), uneven=bool(self.ending))
+            p.pragma(len(heads), uneven=self.uneven)
             with p.loops(heads):
                 self.declare_ends(around)
                 self.tile(packs_narrow, packs_wide)
+
+    @property
+    def uneven(self) -> bool:
+        """Whether some tiles have less to sum than others."""
+        return bool(self.ending or where_read(self.one))
 
     def panel_head(self) -> str:
         """The loop over panels: of vectors of all joined loops, or of columns."""
@@ -109,7 +117,7 @@ class Tiles(Packing):
             self.fill_panels(self.flat())
         p.w("")
         heads = [*p.row_heads(self.outer), f"for (int64_t tile = 0; tile < {self.block.size}; tile += TILE_ROWS)"]
-        p.pragma(len(heads))
+        p.pragma(len(heads), uneven=self.uneven)
         with p.loops(heads):
             self.stand(False)
             with p.loops([panels]):
@@ -132,10 +140,11 @@ class Tiles(Packing):
             fitting = [(r, v) for r, v in fitting if r <= kernel.parameters[kernel.own["CHAIN_ROWS"]].default]
 
         def worth(shape: tuple[int, int]) -> float:
-            """Products per operand that is loaded; those of a ragged last panel or block do not count."""
+            """Products per operand that is loaded, which hides in part behind them, of a tile that a ragged last panel
+            or block leaves to be of use."""
             r, v = shape
             used = walked / (-(-walked // (v * lanes)) * v * lanes)
-            return r * v / (r + v) * used * self.block.extent / (-(-self.block.extent // r) * r)
+            return sqrt(r * v / (r + v)) * used * self.block.extent / (-(-self.block.extent // r) * r)
 
         best = max(fitting, key=lambda shape: (worth(shape), -abs(shape[0] - 8)), default=(1, 1))
         accumulators = "TILE_ROWS * TILE_VECTORS" + (f" * {products}" if products > 1 else "")
@@ -159,9 +168,12 @@ class Tiles(Packing):
             self.bands(-(-vectors_in_all // best[1]))
 
     def bands(self, panels: int) -> None:
-        """How many tasks a panel is, so that threads have enough of them."""
+        """How many tasks a panel is, so that threads have enough of them; each packs it, for rows enough to be worth it
+        unless threads had nothing to do."""
         tasks = panels * prod(loop.extent for loop in self.outer if loop not in self.joined)
-        least = next((b for b in (1, 2, 4) if tasks * b >= 4 * self.p.kernel.plan.threads), 8)
+        threads, rows = self.p.kernel.plan.threads, self.block.extent
+        wanted = ((b, 4 if rows >= 2 * b * _FEWEST else 1) for b in (1, 2, 4))
+        least = next((b for b, turns in wanted if tasks * b >= turns * threads), 8)
         self.p.kernel.parameter("BANDS", (1, 2, 4, 8), least)
 
     def pieces(self) -> None:
@@ -256,16 +268,37 @@ class Tiles(Packing):
             for _, name in self.narrows.values():
                 p.w(f"const float* {name}_tile = {name} + {self.left(self.left_outer)};")
         totals = {n.node.name: p.names.of(n.node) + "_tile" for n in self.found.products}
-        heads = self.depth_heads(packs_narrow, self.seen())
+        heads, read = self.depth_heads(packs_narrow, self.seen()), self.read()
         for name in totals.values():
-            p.w(f"evo::vec {name}[TILE_ROWS][TILE_VECTORS]{' = {}' if self.cut else ''};")
+            p.w(f"evo::vec {name}[TILE_ROWS][TILE_VECTORS]{' = {}' if self.cut or read else ''};")
         with (
+            p.loops(read),
             p.loops(heads[:1] if self.cut else []),
             self.sums(heads[1:] if self.cut else heads, packs_narrow, packs_wide) as parts,
         ):
             for name, total in totals.items():
                 p.w(f"{total}[r][u] {'+' if self.cut else ''}= {parts[name]}[r][u];")
         self.epilogue({node: f"{name}[r][u]" for node, name in totals.items()})
+
+    def read(self) -> list[str]:
+        """The condition that a sum of a tile is read anywhere, by the largest values of what decides it; else none is
+        taken."""
+        p, end = self.p, self.p.end(self.lane)
+        low = f"evo::min(col, evo::max({end} - evo::lanes, int64_t(0)))" if self.ragged else "col"
+        high = f"(evo::min(col + {WIDTH[1:-1]}, {end}) - 1)"
+        rows = (self.block.var, f"({self.block.var} + TILE_ROWS - 1)")
+        corners = {self.block.group: rows, self.lane.group: (low, high)}
+        loops = [*self.outer, self.block, self.lane]
+        plain = {loop.group[0] for loop in loops if len(loop.group) == 1}
+        conditions = []
+        for index in () if self.joined else where_read(self.one):
+            factors = {atom: factor for factor, atom in index.terms}
+            if not factors.keys() <= plain:  # not linear, or in merged loops
+                return []
+            most = [corners.get(loop.group, 2 * (loop.var,))[factors.get(loop.group[0], 0) > 0] for loop in loops]
+            at = [replace(loop, var=var) for loop, var in zip(loops, most, strict=True)]
+            conditions.append(f"{affine_text(index, p.context(at, False, self.one))} >= 0")
+        return [f"if ({' || '.join(conditions)})"] if conditions else []
 
     def seen(self) -> str:
         """Where the sums of a block of rows end, if a mask hides the rest from all of them."""
@@ -291,10 +324,11 @@ class Tiles(Packing):
 
     @contextmanager
     def sums(self, heads: list[str], packs_narrow: bool, packs_wide: bool, place: str = "") -> Iterator[dict[str, str]]:
-        """Accumulators by node, all registers theirs while `heads` run; then what the caller prints, for each."""
+        """Accumulators by node, which `heads` run with; then what the caller prints, for each."""
         p = self.p
         parts = {n.node.name: p.names.of(n.node) + "_acc" for n in self.found.products}
-        with p.braces("evo::alone([&]", "});"):
+        inline = any(p.schedule.sums.get(name) == "inline" for name in parts)
+        with p.braces("") if inline else p.braces("evo::alone([&]", "});"):
             # Indexed by constants alone, once loops are unrolled: they live in registers.
             for name in parts.values():
                 p.w(f"evo::vec {name}[TILE_ROWS][TILE_VECTORS] = {{}};")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from evoforge.core import Strategy
-from evoforge.lowering.contraction import Contraction, find_contraction
+from evoforge.lowering.contraction import LONGEST, Contraction, find_contraction
 from evoforge.lowering.domain import Domain, Node
-from evoforge.lowering.ir import Cast, Const, Expr, Load, Op, nodes
+from evoforge.lowering.ir import Cast, Const, Expr, Load, Op, Position, nodes
 from evoforge.lowering.lanes import INTS
 from evoforge.lowering.nests import Nest
 from evoforge.lowering.planner import links, make_plan
@@ -26,7 +26,7 @@ Genome = dict[str, Any]
 _LIKELY = {
     "vector": (0.85, 0.15), "unroll": (0.4, 0.6), "tile": (0.5, 0.25, 0.15, 0.1), "rows": (0.75, 0.25),
     "omp": (0.85, 0.15), "reduction": (0.85, 0.15), "math": (0.5, 0.5), "tiny": (0.5, 0.5),
-    "contract": (0.08, 0.12, 0.2, 0.25, 0.15, 0.2, 0.4),
+    "sums": (0.4, 0.6), "contract": (0.08, 0.12, 0.2, 0.25, 0.15, 0.2, 0.4),
     "prefetch": (0.35, 0.2, 0.25, 0.2), "during": (0.3, 0.35, 0.35), "stream": (0.45, 0.55),
     "placement": (0.45, 0.35, 0.2), "split": (0.8, 0.2), "chain": (0.3, 0.7), "rewrite": (0.6, 0.4),
 }  # fmt: skip
@@ -35,6 +35,7 @@ _AT_FIRST = ("picked", "reassociated", "factored", "phases", "padded", "winograd
 _VANISHING = ("exp", "exp2")  # whose results soon leave the normal numbers
 _STEPS = ("floor", "ceil", "round", "trunc", "floordiv", "mod", "fmod")
 _LARGE = 1 << 18  # products; what takes ten microseconds bears being handed out
+_FEW = 7  # with more steps than so many for a column, packing the narrow operand takes longer than it saves
 _SMALL = 16  # an output so many times smaller than the largest tensor is not worth a decision
 
 
@@ -61,7 +62,7 @@ class Genes:
     ) -> None:
         self._domain, self._matrix, self._l1_bytes, self._l2_bytes = domain, matrix, l1_bytes, l2_bytes
         self._large = False  # whether a matrix product is worth sharing among threads
-        self._packed: dict[str, str] = {}  # gene of a contraction → what its operands' sizes ask for
+        self._packed: dict[str, str] = {}  # gene of a contraction → what its sizes ask for
         self.values = self._find(rewrites, threads)
         """Gene → values, the plain one first; the same for every genome of a task."""
 
@@ -86,9 +87,15 @@ class Genes:
             contraction = find_contraction(domain, nest)
             if contraction is not None:
                 choices = CHOICES["contract"][: None if self._matrix else -1]
-                gene = f"contract:{nest.passes[0].reduces[0].name}"
-                found[gene], self._packed[gene] = choices, self._packing(contraction, nest)
-                one = {*contraction.block, contraction.lane, *contraction.products[0].node.reduction}
+                name, summed = nest.passes[0].reduces[0].name, contraction.products[0].node.reduction
+                found[f"contract:{name}"], found[f"sums:{name}"] = choices, CHOICES["sums"]
+                self._packed[f"contract:{name}"] = self._packing(contraction, nest)
+                # Sums that are cut have accumulators for the piece and for the whole, and what compares positions has
+                # vectors of them: more than registers.
+                placed = any(isinstance(part, Position) for n in nest.passes[0].row_maps for part in nodes(n.body))
+                short = domain.numel(summed).first <= LONGEST
+                self._packed[f"sums:{name}"] = "inline" if short and not placed else "alone"
+                one = {*contraction.block, contraction.lane, *summed}
                 self._large |= min(domain.numel(sorted(one)).values) >= _LARGE
         found |= self._streams()
         self._regions = regions(domain, plan.kept)
@@ -107,8 +114,8 @@ class Genes:
         return found
 
     def _packing(self, contraction: Contraction, nest: Nest) -> str:
-        """Both operands side by side, but many small products' narrow ones stay as they are, and wide ones that are
-        small are packed whole, once for many rows."""
+        """Both operands side by side, but narrow ones of many small products, or whose long rows few columns use, stay
+        as they are, and wide ones that are small are packed whole, once for many rows."""
         (product, *_), size = contraction.products, self._domain.numel
         if len(contraction.products) > 1 or len(product.node.reduction) > 1:
             return "both"
@@ -117,7 +124,10 @@ class Genes:
             return "pack"
         if not batches and 4 * size([contraction.lane, *product.node.reduction]).first <= self._l2_bytes // 4:
             return "whole"
-        return "both"
+        (summed,), narrow = product.node.reduction, product.narrow
+        steps, columns = size([summed]).first, size([contraction.lane]).first
+        along = isinstance(narrow, Load) and product.node.accesses[narrow].step(summed) == 1
+        return "pack" if along and steps > max(LONGEST, _FEW * columns) else "both"
 
     def _has_steps(self) -> bool:
         """Whether numbers become whole ones: a quotient on a tie has to be the quotient."""

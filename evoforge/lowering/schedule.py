@@ -17,6 +17,7 @@ its own (TILE_ROWS_2, …).
                   operand packed whole, and every block of rows run over all of it; or both packed as
                   brain floats for the matrix unit, where the target has one
                   (TILE_ROWS, TILE_VECTORS, DEPTH, BANDS)
+    sums:S        alone | inline        whether a block's sums of stage S run in a function of their own
     math          exact | reciprocal    x / y where y is one number for a row, or x · (1 / y)
     tiny          kept | flushed        results below the smallest normal number, which some processors take long for
     prefetch      none | ahead | next | spread
@@ -48,6 +49,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "omp": ("static", "dynamic"),
     "reduction": ("direct", "chunks"),
     "contract": ("rows", "block", "pack", "both", "deep", "whole", "matrix"),
+    "sums": ("alone", "inline"),
     "math": ("exact", "reciprocal"),
     "tiny": ("kept", "flushed"),
     "prefetch": ("none", "ahead", "next", "spread"),
@@ -84,6 +86,7 @@ class Schedule:
     placement: Mapping[str, str] = field(default_factory=dict)
     split: Mapping[str, str] = field(default_factory=dict)
     contract: Mapping[str, str] = field(default_factory=dict)
+    sums: Mapping[str, str] = field(default_factory=dict)
     chain: Mapping[str, bool] = field(default_factory=dict)
     rewrites: tuple[str, ...] = ()
 
@@ -122,6 +125,7 @@ class Schedule:
             placement=keyed("placement"),
             split=keyed("split"),
             contract=keyed("contract"),
+            sums=keyed("sums"),
             chain={region: value == "chained" for region, value in keyed("chain").items()},
             rewrites=tuple(sorted(name for name, value in keyed("rewrite").items() if value == "on")),
         )

@@ -649,8 +649,9 @@ def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
     ]
     rewritten = [{key: "on"} for key in ("rewrite:phases", "rewrite:winograd") if key in space.genes()]
     fetched = {"whole": {"prefetch": "next"}, "block": {"prefetch": "ahead"}}
+    inline = dict.fromkeys(("block", "pack", "deep"), "inline")
     blocked = [
-        {**also, key: how, **fetched.get(how, {})}
+        {**also, key: how, key.replace("contract", "sums"): inline.get(how, "alone"), **fetched.get(how, {})}
         for key in space.genes() if key.startswith("contract")
         for how in space.genes()[key][1:]
         for also in ({}, *rewritten)
@@ -1346,3 +1347,35 @@ def test_a_narrow_operand_that_takes_much_to_make_is_made_once() -> None:
 
     plain, made = space(lambda a, b: a.relu() @ b), space(lambda a, b: fn.gelu(a, approximate="tanh") @ b)
     assert "_left_tile[" in blocked(made, "pack") and "_left_tile[" not in blocked(plain, "pack")
+
+
+def test_sums_that_a_triangle_hides_are_not_taken(tmp_path: Path) -> None:
+    def ahead() -> torch.Tensor:
+        return torch.arange(45)[:, None] - torch.arange(39)
+
+    triangles: dict[str, Any] = {
+        "triu": lambda a, b: torch.triu(a @ b + 1, 3),
+        "tril": lambda a, b: torch.tril(a @ b, -2),
+        "filled": lambda a, b: (a @ b).masked_fill(torch.arange(45)[:, None] < torch.arange(39), 0.5),
+        "chosen": lambda a, b: torch.where(ahead() > 0, (a @ b).exp(), 2.0),
+    }
+    kernels = []
+    for case, function in triangles.items():
+        model, inputs = Module(function), [rand(45, 600), rand(600, 39) / 30]
+        graph = capture_graph(model, inputs)
+        for how in ("block", "pack", "both", "whole"):
+            for sums in ("alone", "inline"):
+                source = blocked(space_of(graph, 8), how, **{"sums:matmul": sums})
+                assert "if (" in source, case
+                for params in ({}, {"TILE_ROWS": 5, "TILE_VECTORS": 2}):
+                    declared = ParameterSpace.parse(source).defaults() | params
+                    kernels.append((Compiled(case, f"{how} {sums}", source, declared, graph), model, inputs))
+    check_all(kernels, tmp_path)
+    read: tuple[Any, ...] = (
+        lambda a, b: (s := a @ b) + torch.triu(s),  # also elsewhere
+        lambda a, b: torch.where(ahead() == 0, 0.0, a @ b),
+        lambda a, b: (s := a @ b, torch.triu(s)),
+    )
+    for function in read:
+        graph = capture_graph(Module(function), [rand(45, 60), rand(60, 39)])
+        assert "if (" not in blocked(space_of(graph, 8), "both")

@@ -403,6 +403,8 @@ def test_quotients_that_are_rounded_are_quotients() -> None:
         ([(16384, 32), (32, 32)], "whole"),  # one small operand for many rows
         ([(512, 512), (512, 512)], "both"),
         ([(8, 128, 512), (8, 512, 256)], "both"),
+        ([(64, 16384), (16384, 64)], "pack"),  # few columns for rows that are long
+        ([(1024, 1024), (1024, 1024)], "both"),
     ],
 )
 def test_what_a_product_packs_at_first_follows_its_sizes(shapes: list[tuple[int, ...]], packed: str) -> None:
@@ -413,3 +415,42 @@ def test_what_a_product_packs_at_first_follows_its_sizes(shapes: list[tuple[int,
     space = space_of(Product(), shapes, l1_bytes=32 << 10, l2_bytes=512 << 10)
     (gene,) = (gene for gene in space.genes() if gene.startswith("contract"))
     assert space.default()[gene] == packed
+
+
+def test_short_sums_are_no_function_of_their_own_at_first() -> None:
+    class Product(nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a @ b
+
+    class Triangle(Product):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return torch.triu(super().forward(a, b))
+
+    cases = [(Product(), 32, True), (Product(), 512, True), (Product(), 1024, False), (Triangle(), 32, False)]
+    for model, depth, inline in cases:
+        space = space_of(model, [(96, depth), (depth, 96)])
+        (gene,) = (gene for gene in space.genes() if gene.startswith("sums:"))
+        assert ("evo::alone(" not in space.render(space.default())) == inline
+        older = {key: value for key, value in space.default().items() if key != gene}  # such genomes are in stores
+        assert "evo::alone(" in space.render(older)
+        assert space.implied_cell(older) == space.implied_cell({**older, gene: "inline"})
+
+
+@pytest.mark.parametrize(
+    ("shapes", "tile"),
+    [
+        ([(64, 16384), (16384, 64)], (6, 2, 1)),  # 64 columns are whole panels of 2 vectors; packed once for all rows
+        ([(64, 1024), (1024, 1024)], (4, 3, 1)),
+        ([(512, 16384), (16384, 32)], (6, 2, 4)),  # two panels for two threads, of which each may be held up
+    ],
+)
+def test_tiles_fit_what_there_is_of_columns_and_bands_what_there_is_of_rows(
+    shapes: list[tuple[int, ...]], tile: tuple[int, int, int]
+) -> None:
+    class Product(nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a @ b
+
+    space = space_of(Product(), shapes, l1_bytes=32 << 10, l2_bytes=512 << 10, vector_bytes=32)
+    declared = ParameterSpace.parse(space.render(space.default())).defaults()
+    assert tuple(declared[name] for name in ("TILE_ROWS", "TILE_VECTORS", "BANDS")) == tile
