@@ -131,6 +131,22 @@ class Domain:
         return max((t.numel for t in self.tensors.values() if t.kind != "tmp"), default=1)
 
     @cached_property
+    def repeated(self) -> frozenset[str]:
+        """Maps of more than constants that a reduction goes along for each of several of its own results."""
+        moving = {name for name, tensor in self.tensors.items() if tensor.kind == "in"}
+        for node in self.nodes:
+            if any(access.tensor in moving for access in node.reads()):
+                moving |= {out for out in node.outputs if out}
+        return frozenset(
+            producer.name
+            for node in self.nodes
+            if node.kind == "reduce"
+            for tensor, producer, _ in self.needs(node)
+            if producer.kind == "map" and tensor in moving
+            if set(node.reduction) & set(producer.axes) and set(node.axes) - set(producer.axes)
+        )
+
+    @cached_property
     def ranked(self) -> frozenset[str]:
         """Tensors whose largest or smallest elements are sought, and what they are computed from element by element."""
         found: set[str] = set()

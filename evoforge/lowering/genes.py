@@ -15,7 +15,7 @@ from evoforge.lowering.ir import Cast, Const, Expr, Load, Op, Position, nodes
 from evoforge.lowering.lanes import INTS
 from evoforge.lowering.nests import Nest
 from evoforge.lowering.planner import links, make_plan
-from evoforge.lowering.regions import is_tensor_sized, regions
+from evoforge.lowering.regions import has_a_place, regions
 from evoforge.lowering.schedule import CHOICES, Schedule, gene_name
 from evoforge.lowering.stages import dtype_of
 
@@ -102,7 +102,7 @@ class Genes:
         read = {access.tensor for node in domain.nodes for access in node.reads()}
         for number, group in enumerate(self._regions):
             has_reduce = any(node.kind == "reduce" for node in group)
-            maps = [n for n in group if n.kind == "map" and is_tensor_sized(domain, n.axes)]
+            maps = [n for n in group if n.kind == "map" and has_a_place(domain, n)]
             for node in maps:
                 again = any(out in read for out in node.outputs)
                 if again:
@@ -203,12 +203,13 @@ class Genes:
 
     @cached_property
     def summed_elsewhere(self) -> list[str]:
-        """The placements of maps that a reduction of a later region reads, which can be chained to theirs."""
+        """The placements of maps that a reduction of a later region reads many times, or can be chained to theirs."""
         found = []
         chained = [node for at, group in enumerate(self._regions) if f"chain:{at}" in self.values for node in group]
         for group in self._regions:
             later = [node for node in chained if node.kind == "reduce" and node not in group]
             read = {access.tensor for node in later for access in node.reads()}
+            read |= {out for node in group if node.name in self._domain.repeated for out in node.outputs if out}
             found += [f"placement:{node.name}" for node in group if node.kind == "map" and read & set(node.outputs)]
         return found
 

@@ -16,7 +16,7 @@ from evoforge.lowering.contraction import find_contraction
 from evoforge.lowering.domain import Access, Domain, Node
 from evoforge.lowering.lanes import NEAR
 from evoforge.lowering.nests import Nest, Pass, Plan
-from evoforge.lowering.regions import is_tensor_sized, reads_through, regions
+from evoforge.lowering.regions import has_a_place, reads_through, regions
 from evoforge.lowering.schedule import Schedule
 
 __all__ = ["links", "make_plan"]
@@ -55,7 +55,7 @@ def _read_elsewhere(domain: Domain, schedule: Schedule) -> set[str]:
     inline = {
         tensor
         for tensor, producer in found
-        if not is_tensor_sized(domain, producer.axes) or schedule.placement.get(producer.name, "inline") == "inline"
+        if not has_a_place(domain, producer) or schedule.placement.get(producer.name, "inline") == "inline"
     }
     return inline if len(inline) > _FEW else set()
 
@@ -146,7 +146,7 @@ class _Planner:
     def _place(self, node: Node) -> str:
         if node.kind == "map" and self.fixed & set(node.outputs):
             return "root"
-        if node.kind != "map" or not is_tensor_sized(self.domain, node.axes):
+        if node.kind != "map" or not has_a_place(self.domain, node):
             return "inline"
         return self.schedule.placement.get(node.name, "inline")
 
@@ -192,7 +192,7 @@ class _Planner:
                             or (last and levels[node.name] > level)
                             or (level == 0 and levels[node.name] == 0)
                         )
-                        if due and (self._is_out(node) or self.fixed & set(node.outputs)):
+                        if due and (self._is_out(node) or self._placement(node) == "root"):
                             self._row_out(nest, nest.passes[offset], node, rows)
             nest.chunked = chunked and nest.reduces
             if not nest.reduces:

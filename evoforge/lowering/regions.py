@@ -11,12 +11,20 @@ from dataclasses import dataclass, field
 
 from evoforge.lowering.domain import Access, Domain, Node, aligned
 
-__all__ = ["is_tensor_sized", "reads_through", "regions"]
+__all__ = ["has_a_place", "is_tensor_sized", "reads_through", "regions"]
 
 
 def is_tensor_sized(domain: Domain, axes: tuple[str, ...]) -> bool:
     """At least half as many elements as the largest input or output."""
     return 2 * domain.numel(axes).first >= domain.largest
+
+
+def has_a_place(domain: Domain, node: Node) -> bool:
+    """Whether a map's result is worth keeping: a large one, or one that a sum would compute many times over.
+
+    Beside a layer's weights its activations are small, whatever the batch.
+    """
+    return is_tensor_sized(domain, node.axes) or node.name in domain.repeated
 
 
 @dataclass
@@ -76,7 +84,7 @@ def reads_through(domain: Domain, kept: Set[str]) -> dict[str, list[Access]]:
 def _is_small(domain: Domain, node: Node, kept: Set[str], small: Set[str]) -> bool:
     if node.kind != "map" or any(domain.tensors[o].kind == "out" or o in kept for o in node.outputs if o):
         return False
-    if is_tensor_sized(domain, node.axes) or any(access.terms is None for access in node.reads()):
+    if has_a_place(domain, node) or any(access.terms is None for access in node.reads()):
         return False
     return all(access.tensor in small or domain.producer(access.tensor) is None for access in node.reads())
 

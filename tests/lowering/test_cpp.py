@@ -724,7 +724,7 @@ def test_what_a_row_or_a_column_keeps_has_its_own_precision(tmp_path: Path) -> N
 def test_passes_of_one_step_keep_their_names_apart(tmp_path: Path) -> None:
     model, inputs = Module(lambda x, y: torch.softmax(x * y, -1)), [rand(4, 33, 1), rand(4, 33, 1)]
     graph = capture_graph(model.eval(), inputs)
-    source = space_of(graph).render({"rewrite:maxsum": "on", "placement:mul": "root", "unroll": "one"})
+    source = space_of(graph).render({"rewrite:maxsum": "on", "unroll": "one"})
     kernel = Compiled("softmax of one", "", source, {}, graph)
     assert "Columns" in source and source.count("const evo::vec mul ") == 2
     check(kernel, model, inputs, call(build([kernel], tmp_path, "native"), kernel, model, inputs))
@@ -1035,6 +1035,10 @@ CHAINED: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     ),
     "one_query": (attention(False), [rand(2, 6, 1, 16), rand(2, 6, 70, 16), rand(2, 6, 70, 16)]),
     "two_layers": (nn.Sequential(nn.Linear(30, 70), nn.GELU(), nn.Linear(70, 21), nn.LayerNorm(21)), [rand(43, 30)]),
+    "three_small_layers": (
+        nn.Sequential(nn.Linear(30, 70), nn.SiLU(), nn.Linear(70, 90), nn.Tanh(), nn.Linear(90, 21)),
+        [rand(5, 30)],
+    ),
 }
 
 

@@ -357,6 +357,38 @@ def test_textbook_schedules_begin_with_the_default_and_differ(add_norm: Schedule
     assert any("evo::stream(" in add_norm.render(genome) for genome in found[1:])
 
 
+class Shared(nn.Module):
+    """A layer whose activations two others read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down, self.beside = nn.Linear(48, 96), nn.Linear(96, 32), nn.Linear(96, 40)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = torch.sigmoid(self.up(x))
+        return self.down(h), self.beside(h)
+
+
+@pytest.mark.parametrize("batch", [1, 4, 400])
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(nn.Linear(48, 96), nn.Sigmoid(), nn.Linear(96, 32)),
+        nn.Sequential(nn.Linear(48, 96), nn.ReLU(), nn.Linear(96, 64), nn.Sigmoid(), nn.Linear(64, 32)),
+        nn.Sequential(nn.Sigmoid(), nn.Linear(48, 96)),
+        Shared(),
+    ],
+    ids=["two layers", "three layers", "of an input", "two readers"],
+)
+def test_what_a_product_reads_is_computed_once_and_kept(model: nn.Module, batch: int) -> None:
+    """However small it is beside the weights; the product goes over it for each of its columns."""
+    space = space_of(model, [(batch, 48)])
+    for genome in (space.default(), {k: v for k, v in space.default().items() if not k.startswith("chain")}):
+        source = space.render(genome)
+        assert source.count("evo::sigmoid(") == 1 and ("sigmoid_all" in source or "sigmoid_block" in source)
+        assert batch == 1 or "const evo::vec sigmoid = evo::sigmoid(" in source
+
+
 def test_threads_take_products_as_they_come_and_rows_in_equal_shares(add_norm: ScheduleSpace) -> None:
     product = space_of(nn.Linear(256, 256), [(128, 256)])
     assert "schedule(dynamic" in product.render(product.default())
