@@ -418,6 +418,17 @@ EVO_INLINE vec load(const float* p, int64_t n, ivec mask) {
     return v;
 #endif
 }
+// The same lanes as at_least_0, of which two tell whether all are: most vectors lie inside all edges, and need no mask.
+struct edge {
+    int64_t first, step;
+    EVO_MEMBER bool everywhere() const { return first >= 0 && first + (lanes - 1) * step >= 0; }
+    EVO_MEMBER ivec mask() const { return at_least_0(first, step); }
+};
+template <class... Edge>
+EVO_INLINE vec load(const float* p, int64_t n, edge one, Edge... others) {
+    if (n >= lanes && one.everywhere() && (others.everywhere() && ...)) return load(p, all);
+    return load(p, n, (one.mask() & ... & others.mask()));
+}
 EVO_INLINE vec gather(const float* p, int64_t stride, int64_t n, ivec mask) {
 #ifdef EVO_AVX512
     __mmask16 m = _mm512_movepi32_mask((__m512i)mask) & detail::mask16(n);

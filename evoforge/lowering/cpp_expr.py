@@ -206,6 +206,8 @@ def _load(load: Load, ctx: Context) -> Value:
             return _guarded(value, load, load.guards if load.other else rest, ctx)
         stride = "" if step == "1" else f"{step}, "
         name = "gather" if stride else "load"
+        if masks and not stride and dtype == "f32":
+            lanes = ", ".join(["n", *(f"evo::edge{{{text}}}" for text in _edges(masks, ctx))])
         if dtype in ("i32", "i64"):
             return Value(f"evo::{name}_i32({place}, {stride}{lanes})", True, "i32")
         value = Value(f"evo::{name}({place}, {stride}{lanes})", True, dtype)
@@ -258,12 +260,14 @@ def _guard(guard: Guard, ctx: Context) -> str:
 
 
 def _masks(guards: Sequence[Guard], ctx: Context) -> str:
-    """Lanes where all of `guards` hold: each changes by the lane axis' factor from one lane to the next."""
-    texts = []
-    for guard in guards:
-        factor = next(c for c, atom in guard.arg.terms if atom == ctx.lane)
-        texts.append(f"evo::at_least_0({affine_text(guard.arg, ctx)}, {factor})")
-    return " & ".join(texts)
+    """Lanes where all of `guards` hold."""
+    return " & ".join(f"evo::at_least_0({text})" for text in _edges(guards, ctx))
+
+
+def _edges(guards: Sequence[Guard], ctx: Context) -> list[str]:
+    """What has to be at least 0 in the first lane, and by how much it changes from one lane to the next."""
+    factors = [next(c for c, atom in guard.arg.terms if atom == ctx.lane) for guard in guards]
+    return [f"{affine_text(guard.arg, ctx)}, {factor}" for guard, factor in zip(guards, factors, strict=True)]
 
 
 def _quotients(load: Load, guards: Sequence[Guard], ctx: Context) -> Value:

@@ -13,7 +13,7 @@ from torch.nn import functional as fn
 from evoforge.lowering import rewrites
 from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.ir import Graph, loads
-from tests.lowering.test_cpp import Module, build, call, check_all, rand, rewritten
+from tests.lowering.test_cpp import Module, build, call, check_all, rand, rewritten, space_of
 
 
 def windows(x: torch.Tensor) -> torch.Tensor:
@@ -86,6 +86,13 @@ def test_what_would_not_pay_stays(model: nn.Module, inputs: list[torch.Tensor]) 
 
 def test_copies_compute_what_the_module_computes(tmp_path: Path) -> None:
     check_all([(k, *CASES[case]) for case in CASES for k in rewritten(case, *CASES[case], "padded")], tmp_path)
+
+
+def test_vectors_inside_of_all_edges_are_not_masked() -> None:
+    graph = capture_graph(CASES["planes"][0].eval(), CASES["planes"][1])
+    space = space_of(graph)
+    source = space.render(space.default())
+    assert "evo::load(in0" in source and source.count("evo::edge{") == 2 and "at_least_0" not in source
 
 
 def test_what_lies_in_the_tensor_does_not_reach_beyond_it(tmp_path: Path) -> None:
