@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from evoforge.core import Strategy
+from evoforge.lowering.chain import Chain
 from evoforge.lowering.contraction import LONGEST, Contraction, find_contraction
 from evoforge.lowering.domain import Domain, Node
+from evoforge.lowering.index import names as axes_of
 from evoforge.lowering.ir import Cast, Const, Expr, Load, Op, Position, nodes
 from evoforge.lowering.lanes import INTS
 from evoforge.lowering.nests import Nest
@@ -63,6 +65,7 @@ class Genes:
         self._domain, self._matrix, self._l1_bytes, self._l2_bytes = domain, matrix, l1_bytes, l2_bytes
         self._large = False  # whether a matrix product is worth sharing among threads
         self._packed: dict[str, str] = {}  # gene of a contraction → what its sizes ask for
+        self._chained: dict[str, str] = {}  # genes of the chains that pay
         self.values = self._find(rewrites, threads)
         """Gene → values, the plain one first; the same for every genome of a task."""
 
@@ -110,8 +113,31 @@ class Genes:
             depth = sum(node.kind == "reduce" for node in group) + sum(f"placement:{n.name}" in found for n in maps)
             for boundary in range(1, min(depth, 6) + 1):
                 found[f"split:{number}.{boundary}"] = CHOICES["split"]
-        found |= {f"chain:{number}": CHOICES["chain"] for number in links(domain, plan)}
+        linked = list(links(domain, plan))
+        masked = any(chain.ends for chain, _ in linked)  # chained, they leave out what is hidden
+        for chain, nests in linked:
+            gene = f"chain:{nests[-1].region}"
+            found[gene] = CHOICES["chain"]
+            if masked or self._hands_on(chain, nests):
+                self._chained[gene] = "chained"
         return found
+
+    def _hands_on(self, chain: Chain, nests: Sequence[Nest]) -> bool:
+        """Whether a block of rows keeps more in the cache than its products pack anew for it, which apart is packed
+        once: attention's scores do, an image that is gathered for each of a convolution's taps does not."""
+        contractions = [found for nest in nests if (found := find_contraction(self._domain, nest)) is not None]
+        if not contractions:
+            return True
+        outer, size = set(chain.axes[:-1]), self._domain.numel
+        wide = [axes_of(product.wide) for found in contractions for product in found.products]
+        packed = max((size(sorted(axes - outer)).first for axes in wide if chain.axes[-1] not in axes), default=0)
+        passes = [one for nest in nests for one in nest.passes]
+        made = {node for one in passes for node in (*one.nodes, *one.row_maps)}
+        read = {out for one in passes for out, how in one.reads.items() if how == "memory"}
+        handed = [node for node in made if node.name in self._domain.repeated or read & set(node.outputs)]
+        blocks = [node.axes for node in handed if node.axes[: len(chain.axes)] == chain.axes]
+        kept = sum(size([a for a in axes if a not in outer]).first for axes in blocks)
+        return min(4 * kept, self._l2_bytes) > 4 * packed
 
     def _packing(self, contraction: Contraction, nest: Nest) -> str:
         """Both operands side by side, but narrow ones of many small products, or whose long rows few columns use, stay
@@ -156,12 +182,12 @@ class Genes:
         }
 
     def default(self) -> Genome:
-        """The first kernel of a campaign: vectors, several at a time, everything fused.
+        """The first kernel of a campaign: vectors, several at a time, everything fused, chained where that pays.
 
         A map that a sum of a chained region reads is kept: there it would be computed once per use. Threads take
         the parts of a large product as they come.
         """
-        genome = {**self._packed, **dict.fromkeys(self.keys("chain"), "chained")}
+        genome = {**self._packed, **self._chained}
         if self._large:
             genome["omp"] = "dynamic"  # the processor that others slow gets less to do
         kept = dict.fromkeys(self.summed_elsewhere, "root")

@@ -60,10 +60,12 @@ def _read_elsewhere(domain: Domain, schedule: Schedule) -> set[str]:
     return inline if len(inline) > _FEW else set()
 
 
-def links(domain: Domain, plan: Plan) -> list[int]:
-    """The regions whose nests can be chained to those of the region before, where nothing else is."""
+def links(domain: Domain, plan: Plan) -> Iterator[tuple[Chain, list[Nest]]]:
+    """The chains of two regions that follow one another, where nothing else is chained, and their nests."""
     groups = [list(group) for _, group in groupby(plan.nests, key=lambda nest: nest.region)]
-    return [after[0].region for before, after in pairwise(groups) if _linked(domain, plan.nests, [*before, *after])]
+    for before, after in pairwise(groups):
+        if (chain := _linked(domain, plan.nests, [*before, *after])) is not None:
+            yield chain, [*before, *after]
 
 
 def _linked(domain: Domain, nests: Sequence[Nest], both: Sequence[Nest]) -> Chain | None:

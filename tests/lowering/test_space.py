@@ -389,6 +389,25 @@ def test_what_a_product_reads_is_computed_once_and_kept(model: nn.Module, batch:
         assert batch == 1 or "const evo::vec sigmoid = evo::sigmoid(" in source
 
 
+@pytest.mark.parametrize(
+    ("model", "shapes", "pays"),
+    [
+        (Attention(False), [(2, 256, 64)] * 3, True),
+        (Attention(True), [(1, 4096, 128)] * 3, True),  # what the mask hides is left out
+        (nn.Sequential(nn.Linear(32, 128), nn.GELU(), nn.Linear(128, 32)), [(16384, 32)], True),
+        (nn.Sequential(nn.Linear(512, 1024), nn.GELU(), nn.Linear(1024, 256)), [(128, 512)], False),
+        (nn.Sequential(nn.Conv2d(8, 64, 3), nn.GELU(), nn.AdaptiveAvgPool2d(1)), [(4, 8, 64, 64)], False),
+    ],
+    ids=["scores", "causal", "small layers", "large layers", "taps"],
+)
+def test_what_a_block_keeps_is_at_first_chained_where_products_pack_less_for_it(
+    model: nn.Module, shapes: list[tuple[int, ...]], pays: bool
+) -> None:
+    space = space_of(model, shapes, l1_bytes=32 << 10, l2_bytes=512 << 10)
+    genes = [gene for gene in space.genes() if gene.startswith("chain")]
+    assert genes and {gene in space.default() for gene in genes} == {pays}
+
+
 def test_threads_take_products_as_they_come_and_rows_in_equal_shares(add_norm: ScheduleSpace) -> None:
     product = space_of(nn.Linear(256, 256), [(128, 256)])
     assert "schedule(dynamic" in product.render(product.default())
