@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -28,10 +28,12 @@ _NOISY, _LIKELY = 16, 6  # runs that show which integers are close calls; and th
 _NOISE = 8  # times what one operation errs
 _MOST = 1 << 20  # close calls of a task: where there are more, its integers say nothing and stay exact
 _JUMP = 2.0**-10  # of the largest: more than that, and inputs' rounding makes a jump
+_JUMP_SHARE = 2 / 16  # of a jump in `ref_error`, which is allowed 16 times over: two of them may meet
+_ENLARGED = 2.0**12  # times their rounding by which doubles are changed: less is lost in the arithmetic that shows it
 _SUMS = 2.0**-36  # of the largest: what another order of a double-precision sum may do
 _ULP = {"bf16": 2.0**-7, "f16": 2.0**-10}  # of outputs that are held to one, over their magnitude: at most
 
-_ORDER, _ROUNDING = "order", "rounding"  # `worker.Reference` says what they mean
+_ORDER, _ROUNDING, _RANGE = "order", "rounding", "range"  # `worker.Reference` says what they mean
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class _Runs:
         self._u = _DOUBLE if {self._specs[at].dtype for at in self._floats} == {"f64"} else _SINGLE
         self._rng = np.random.default_rng(seed)
         self._tf32 = workload.precision == "tf32"
+        self._step = self._u * (_ENLARGED if self._u == _DOUBLE and not self._tf32 else 1)
         self._model = workload.converted(torch.float64)
         self._doubles = [one.to(torch.float64, copy=True) if one.is_floating_point() else one for one in tensors]
 
@@ -92,7 +95,7 @@ class _Runs:
             again = Picks()
             with (
                 MatrixOperands(moved(self._rng)) if self._tf32 else contextlib.nullcontext(),
-                MadeOfIntegers(self._u, self._rng) if whole_numbers else contextlib.nullcontext(),
+                MadeOfIntegers(self._step, self._rng) if whole_numbers else contextlib.nullcontext(),
             ):
                 other = self._run(again if indices else None)
             picks.add_change(again)
@@ -101,35 +104,41 @@ class _Runs:
             ]
             for root, at in zip(roots, floats, strict=True):
                 add_change(root, other[at], y64[at])
-            jumps = [max(known, max_error(other[at], y64[at])) for known, at in zip(jumps, floats, strict=True)]
             if self._u == _SINGLE:
+                jumps = [max(known, max_error(other[at], y64[at])) for known, at in zip(jumps, floats, strict=True)]
                 self._add_own_error(own, self._doubles, self._run() if self._tf32 else other)
             del other
         if self._u == _SINGLE:
             self._add_own_error(own, self._tensors, y64)
+        doubles = {at: error.zero_() for at, error in zip(floats, own, strict=True) if self._specs[at].dtype == "f64"}
+        moot = ""
+        if any(_largest(roots[floats.index(at)]) > _JUMP * _largest(y64[at]) for at in doubles):
+            moot = _ROUNDING  # what a change makes that is so much larger than theirs says nothing of theirs
+        largest_of_doubles = self._add_errors_of_doubles(doubles, y64)
         for root, error, at in zip(roots, own, floats, strict=True):
-            u = _DOUBLE if self._specs[at].dtype == "f64" else _SINGLE
-            if u < self._u:
-                root.mul_(u / self._u), error.zero_()
+            u = _DOUBLE if at in doubles else _SINGLE
+            if at in doubles:
+                root.mul_(u / self._step)
             finish_scale(root, error, y64[at], _RUNS, u)
         with MatrixOperands(rounded) if self._tf32 else contextlib.nullcontext():
             single = workload.outputs(self._tensors, "fp32")
         errors = [
-            max_error(result, y) if spec.is_float else 0.0
-            for result, y, spec in zip(single, y64, self._specs, strict=True)
+            max(max_error(result, y), largest_of_doubles.get(at, 0.0)) if spec.is_float else 0.0
+            for at, (result, y, spec) in enumerate(zip(single, y64, self._specs, strict=True))
         ]
         for at, jump in zip(floats, jumps, strict=True):
             if jump > _JUMP * _largest(y64[at]):  # as of codes between which rounding decides
-                errors[at] = max(errors[at], jump)
+                errors[at] = max(errors[at], _JUMP_SHARE * jump)
         if picks.decides:
             self._allow_for_decisions(y64, roots, errors)
-        moot = ""
         still = frozenset(at for known, at in zip(moved_by_inputs, floats, strict=True) if strict or not known)
         if still and not all(self._stands(y64, roots, still, alike) for alike in (True, False)):
             moot = _ROUNDING
+        if picks.undefined:
+            moot = _RANGE
         if picks.unsorted or (ambiguous and not all(self._ordered(y64, picks.free, drawn) for drawn in _ORDERS)):
             moot = _ORDER
-        also = picks.alternatives(runs=_RUNS, factor=workload.factor, u=self._u)
+        also = picks.alternatives(runs=_RUNS, factor=workload.factor, u=self._u, step=self._step)
         close = self._close_calls(y64, {at for at, spec in enumerate(self._specs) if not spec.is_float} - picks.known)
         return Answers(y64, roots, errors, torch.cat([also, close]), picks.equal(), moot)
 
@@ -153,6 +162,22 @@ class _Runs:
                     return found[:0]
         return found
 
+    def _add_errors_of_doubles(self, own: Mapping[int, torch.Tensor], y64: Sequence[torch.Tensor]) -> dict[int, float]:
+        """Adds what double precision errs by itself to the `own` of outputs that are doubles; the most of it of each.
+
+        The reference is no more exact than they are, so every operator's rounding is made larger, and what comes of it
+        is divided again.
+        """
+        largest = dict.fromkeys(own, 0.0)
+        for _ in range(_RUNS if own else 0):
+            other = self._again(Noise(_ENLARGED * _DOUBLE, self._rng, alike=False, cancelled=True))
+            for at, error in own.items():
+                add_change(error, other[at], y64[at])
+                largest[at] = max(largest[at], max_error(other[at], y64[at]) / _ENLARGED)
+        for error in own.values():
+            error.div_(_ENLARGED)
+        return largest
+
     def _allow_for_decisions(
         self, y64: Sequence[torch.Tensor], roots: Sequence[torch.Tensor], errors: list[float]
     ) -> None:
@@ -175,7 +200,7 @@ class _Runs:
             if at in far:
                 largest = float(far[at].max())
                 root.add_(far[at].div_(self._workload.factor))
-                errors[at] = max(errors[at], largest)
+                errors[at] = max(errors[at], _JUMP_SHARE * largest)
 
     def _within(self, at: int, y: torch.Tensor, root: torch.Tensor) -> torch.Tensor:
         """The tolerance of the elements of output `at`."""
@@ -187,7 +212,7 @@ class _Runs:
     def _perturb(self) -> None:
         for double, one in zip(self._doubles, self._tensors, strict=True):
             if one.is_floating_point():
-                perturb(double, one, self._u, self._rng)
+                perturb(double, one, self._step, self._rng)
 
     def _stands(
         self, y64: Sequence[torch.Tensor], roots: Sequence[torch.Tensor], still: frozenset[int], alike: bool

@@ -50,6 +50,7 @@ _STEPS = frozenset(
     )
 )
 """What gives floating numbers that jump."""
+_CASTS = frozenset(("byte", "char", "int", "long", "short", "to", "type"))
 _SAME = frozenset(("clone", "contiguous", "detach", "int", "long", "reshape", "to", "type", "view"))
 """What gives the same whole numbers in the same order, where as many of them come out, contiguous."""
 
@@ -134,6 +135,8 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         """Outputs that are indices as they were chosen."""
         self.decides = False
         """Whether floating numbers were rounded, compared or chosen among."""
+        self.undefined = False
+        """Whether a floating number was made an integer that cannot hold it: nobody says what comes of it."""
         self.unsorted = False
         """Whether something was searched for among bounds that are not in order, which means nothing."""
         self.free: frozenset[int] = frozenset()
@@ -145,6 +148,7 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         touched = [pick for pick in self._made if any(id(one) in given and one._version == at for one, at in pick.held)]
         result = function(*args, **named)
         name = getattr(function, "__name__", "")
+        self.undefined = self.undefined or _overflows(name, args, result)
         self.decides = self.decides or _decides(name, (args, named), result)
         for pick in touched:
             _follow(pick, name, result)
@@ -197,19 +201,32 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
                 change2 = (moved.double() - pick.values.double()).square_()
                 pick.change2 = change2 if pick.change2 is None else pick.change2.add_(change2)
 
-    def alternatives(self, *, runs: int, factor: float, u: float) -> torch.Tensor:
+    def alternatives(self, *, runs: int, factor: float, u: float, step: float) -> torch.Tensor:
         """(output, element, index) of all that would serve as well, int64, shape (k, 3).
 
         Args:
             runs: how many perturbed runs were noted.
             factor, u: of the tolerance, factor · (rms change + u·|value|).
+            step: by what part of themselves inputs were perturbed in those runs; what u makes is u / step of it.
         """
         rows = []
         for _, at, pick in self._outputs:
             if pick.change2 is not None and not pick.given and pick.values.is_floating_point():
-                found = _close(pick, pick.change2, runs, factor, u)
+                found = _close(pick, pick.change2 * (u / step) ** 2, runs, factor, u)
                 rows += [torch.nn.functional.pad(found, (1, 0), value=at)] if len(found) <= _MOST else []
         return torch.cat(rows) if rows else torch.zeros((0, 3), dtype=torch.int64)
+
+
+def _overflows(name: str, args: Any, result: Any) -> bool:
+    """Whether a cast to integers is of numbers that they cannot hold."""
+    if name not in _CASTS or not (
+        isinstance(result, torch.Tensor) and args and is_floating(args[0]) and result.numel()
+    ):
+        return False
+    if result.is_floating_point() or result.dtype == torch.bool:
+        return False
+    held, whole = torch.iinfo(result.dtype), args[0].detach().double().trunc()
+    return not bool(((whole >= held.min) & (whole <= held.max)).all())
 
 
 def _decides(name: str, given: Any, result: Any) -> bool:

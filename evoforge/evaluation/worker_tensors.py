@@ -180,6 +180,8 @@ def _of_family(tensor: torch.Tensor, family: str, generator: torch.Generator) ->
         chance, put = (0.5, 0.0) if family == "zeros" else (1e-3, math.inf)
         place = torch.rand(shape, generator=generator) < chance
         value = torch.where(place, torch.copysign(torch.tensor(put), value), value)
+        if family == "infinite":
+            value = torch.where(place & (torch.rand(shape, generator=generator) < 1 / 3), math.nan, value)
     else:
         value = torch.randint(-4, 5, shape, generator=generator) / 2
     return value
