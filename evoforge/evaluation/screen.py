@@ -204,7 +204,7 @@ def screen_object(path: Path, *, hooked: bool = False) -> str | None:
         if _LOAD_TIME.match(section.name) and section.size:
             return (
                 f"code that runs when the library is loaded or unloaded (section {section.name}): "
-                "no constructors, no static objects that need one (<iostream> brings one; "
+                "no constructors, no static objects that need one (<iostream> and <bits/stdc++.h> bring one; "
                 "a constant vector belongs into a function)"
             )
         if section.flags & _WRITABLE and section.flags & _EXECUTABLE:
