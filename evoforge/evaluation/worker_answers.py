@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ _RUNS = 3  # with perturbed inputs
 _SINGLE, _DOUBLE = 2.0**-24, 2.0**-53  # half an ulp of 1
 _LEAST = 2.0**-126
 _FEW = 0.01  # of the elements: near 0 what errs upstream is large
-_ORDERS = (False, *[True] * 4)  # the other way round, and drawn: any one of them may be what torch names anyway
+_DRAWN_ORDERS = 4  # of equal values, beside both ways round, of which one is not what torch names of any two of them
 _NOISY, _LIKELY = 16, 6  # runs that show which integers are close calls; and those that show whether any is
 _NOISE = 8  # times what one operation errs
 _MOST = 1 << 20  # close calls of a task: where there are more, its integers say nothing and stay exact
@@ -136,7 +137,7 @@ class _Runs:
             moot = _ROUNDING
         if picks.undefined:
             moot = _RANGE
-        if picks.unsorted or (ambiguous and not all(self._ordered(y64, picks.free, drawn) for drawn in _ORDERS)):
+        if picks.unsorted or (ambiguous and not all(self._ordered(y64, picks.free, order) for order in self._orders())):
             moot = _ORDER
         also = picks.alternatives(runs=_RUNS, factor=workload.factor, u=self._u, step=self._step)
         close = self._close_calls(y64, {at for at, spec in enumerate(self._specs) if not spec.is_float} - picks.known)
@@ -226,12 +227,17 @@ class _Runs:
                     return False
         return True
 
-    def _ordered(self, y64: Sequence[torch.Tensor], free: frozenset[int], drawn: bool) -> bool:
+    def _orders(self) -> list[Callable[[int], torch.Tensor]]:
+        generator = torch.Generator().manual_seed(int(self._rng.integers(2**31)))
+        drawn = partial(torch.randperm, generator=generator)
+        return [torch.arange, lambda count: torch.arange(count).flip(0), *[drawn] * _DRAWN_ORDERS]
+
+    def _ordered(self, y64: Sequence[torch.Tensor], free: frozenset[int], order: Callable[[int], torch.Tensor]) -> bool:
         """Whether the outputs stay as they are where equal values change places; those that are `free` need not.
 
         How far perturbed inputs move them says nothing here: that, too, makes equal values change places.
         """
-        other = self._again(OtherOrder(int(self._rng.integers(2**31)) if drawn else None))
+        other = self._again(OtherOrder(order))
         for at, (got, y, spec) in enumerate(zip(other, y64, self._specs, strict=True)):
             tolerance: torch.Tensor | float = 0
             if spec.is_float:

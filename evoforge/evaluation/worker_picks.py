@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -241,18 +241,15 @@ def _decides(name: str, given: Any, result: Any) -> bool:
 class OtherOrder(TorchFunctionMode):  # type: ignore[misc]
     """While active, equal values change places wherever torch does not say which of them comes first.
 
-    They come the other way round, so that every two of them do, or, under a `seed`, in a drawn order. What need not be
-    sorted (``topk(sorted=False)``) comes the other way round, too.
+    What need not be sorted (``topk(sorted=False)``) comes the other way round, too.
+
+    Args:
+        order: of so many values, their places in the order in which equal ones come.
     """
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, order: Callable[[int], torch.Tensor]) -> None:
         super().__init__()
-        self._generator = None if seed is None else torch.Generator().manual_seed(seed)
-
-    def _order(self, count: int) -> torch.Tensor:
-        return (
-            torch.arange(count).flip(0) if self._generator is None else torch.randperm(count, generator=self._generator)
-        )
+        self._order = order
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named, name = dict(kwargs or {}), getattr(function, "__name__", "")

@@ -972,6 +972,22 @@ def get_inputs():
 """
 
 
+def test_equal_keys_that_torch_itself_turns_round_are_nobodys_order_either(tmp_path: Path) -> None:
+    """Its own sort is not a stable one: the other way round may be the very way it names two of them."""
+    (tmp_path / "ranks.py").write_text(
+        "import torch\n\n\ndef Model(x):\n    return x.argsort(-1).argsort(-1)\n\n\n"
+        "def get_inputs():\n    x = torch.randn(1, 64)\n    x[0, torch.randint(64, ())] = x[0, 7]\n"
+        "    return [x]\n"
+    )
+    with ReferenceWorker(load_task(str(tmp_path / "ranks.py"))) as worker:
+        for seed in range(150):
+            inputs = worker.inputs("default", seed)
+            tied = np.unique(inputs.array(0)).size < 64
+            reference = worker.reference("default", inputs)
+            assert (reference.moot == "order") == tied
+            inputs.close(), reference.close()
+
+
 def test_two_equal_keys_are_enough_for_an_order_that_nobody_defines(tmp_path: Path) -> None:
     with ReferenceWorker(task_of(tmp_path, "tied", TIED)) as worker:
         worker.describe()
