@@ -113,7 +113,9 @@ class _Runs:
             self._add_own_error(own, self._tensors, y64)
         doubles = {at: error.zero_() for at, error in zip(floats, own, strict=True) if self._specs[at].dtype == "f64"}
         moot = ""
-        if any(_largest(roots[floats.index(at)]) > _JUMP * _largest(y64[at]) for at in doubles):
+        if any(
+            at in doubles and _largest(root) > _JUMP * _largest(y64[at]) for root, at in zip(roots, floats, strict=True)
+        ):
             moot = _ROUNDING  # what a change makes that is so much larger than theirs says nothing of theirs
         largest_of_doubles = self._add_errors_of_doubles(doubles, y64)
         for root, error, at in zip(roots, own, floats, strict=True):
