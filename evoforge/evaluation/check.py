@@ -263,7 +263,7 @@ def _wrong_slice(
     if digits:
         wide += np.exp2(np.maximum(np.frexp(y64)[1] - 1, least) - digits)
     with np.errstate(invalid="ignore"):
-        beyond = np.abs(got - y64) > wide
+        beyond = (np.abs(got - y64) > wide) & np.isfinite(got)  # infinite by right, or it had failed before
     for dim, size in enumerate(y.shape):
         others = tuple(at for at in range(y.ndim) if at != dim)
         if size > 1 and y.size // size >= _SLICE:

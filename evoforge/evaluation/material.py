@@ -19,6 +19,7 @@ from evoforge.evaluation.wire import PARTLY
 from evoforge.evaluation.worker import DOMAINS, EXTREMES, FAMILIES, Reference, ReferenceWorker
 
 __all__ = [
+    "STRANGERS",
     "Known",
     "Material",
     "draw_extremes",
@@ -31,12 +32,17 @@ __all__ = [
     "widen_pool",
 ]
 
+STRANGERS = 2
+"""Sets of other families that lie behind the timing ring of a process; another two in the next."""
+
 _POOL_BYTES = 1 << 30
 _RING_BYTES = 768 << 20
 _SPARE_BYTES = 32 << 20
 _SEEDS = 1 << 31
 _DRAWS = 4
+_EXTREME_SETS = len(EXTREMES) + 4  # with ties, an alike set and two mixed ones
 _LARGE_SETS = 4  # extremes at least, of a workload of which 1 GiB holds fewer sets
+_COMMON = ("raised", "large")  # a variance from the mean of squares, exponentials without their maximum
 _TIES = "halves"  # of nine values: they are equal to each other, and where rounding decides
 _FAR = ("offset", "outliers")  # of what is mixed into the task's own data
 _SMALL = "small"  # beside a bias what is left of them is as exact as sums happen to be
@@ -110,6 +116,12 @@ class Material:
     def sets(self) -> list[SharedTensors]:
         """The ring, then its copies."""
         return [*self.ring, *self.copies]
+
+    @property
+    def mapped(self) -> int:
+        """How many sets a process maps, be it verified or timed: as many as either may want."""
+        known = 3 + min(_EXTREME_SETS, max(_POOL_BYTES // max(_set_bytes(self), 1) - 2, _LARGE_SETS))
+        return max(len(self.ring) + STRANGERS, known)
 
     @property
     def strangers(self) -> list[Known]:
@@ -293,7 +305,8 @@ def draw_extremes(
     piece (`alike`): who knows data by a glance at it is met. Multiples of ½ follow: which of equal values an index
     names shows in their ties, and how halves are rounded. Last come two that are the task's own data but
     for a piece of an extreme one (`mixed`): who tells by a glance what family all of it is from is met. As many are
-    drawn as 1 GiB has room for beside the pool, and of larger ones a few, whichever, where memory has it.
+    drawn as 1 GiB has room for beside the pool, and of larger ones a few, where memory has it: those that meet the two
+    commonest errors, and whichever.
 
     Raises:
         WorkerError: the reference process died.
@@ -306,11 +319,14 @@ def draw_extremes(
         ties = [_TIES] if all(known.family != _TIES for known in material.pool) else []
         families = [*ties, *(one for one in EXTREMES if one != "infinite" or declared)] if floating else []
         splice = partial(_spliced, worker, material, tolerance, rng)
-        draws = [partial(splice, material.pool[1], 0, "alike")]
-        draws += (partial(_bearable, worker, material, tolerance, rng, family) for family in families)
-        if room < len(draws):
-            draws = [draws[int(at)] for at in rng.permutation(len(draws))[:room]]
-        found = [known for draw in draws if (known := draw()) is not None]
+        draws = {"alike": partial(splice, material.pool[1], 0, "alike")}
+        draws |= {family: partial(_bearable, worker, material, tolerance, rng, family) for family in families}
+        chosen = list(draws)
+        if room < len(chosen):
+            first = [family for family in _COMMON if family in draws]
+            others = [family for family in chosen if family not in first]
+            chosen = [*first, *(others[int(at)] for at in rng.permutation(len(others)))][:room]
+        found = [known for family in chosen if (known := draws[family]()) is not None]
         far = [known for known in found if known.family.startswith(_FAR)]
         counts = (0, _FEW) if far and len(found) + 2 <= room else ()
         mixed = [splice(far[int(rng.integers(len(far)))], count, "mixed") for count in counts]

@@ -86,6 +86,7 @@ class Runner:
         outputs: at least two buffers; calls alternate between the first two unless told otherwise.
         sandbox: the level to try for; `sandbox_level` is the one reached.
         memory_bytes: what the kernel may allocate beside the tensors.
+        quotes: what the kernel printed last stands in the message of its fault.
 
     Raises:
         KernelFault: the library cannot be loaded, or the kernel failed in answering what it needs.
@@ -105,8 +106,10 @@ class Runner:
         memory_bytes: int = 2 << 30,
         timeout_s: float = 10.0,
         busy: BusyClock | None = None,
+        quotes: bool = True,
     ) -> None:
         self._busy = busy or BusyClock()
+        self._quotes = quotes
         self._n_sets, self._n_buffers = len(sets), len(outputs)
         # Opens the inputs; the runner forgets it before it loads the kernel.
         self._key: int | None = secrets.randbits(64)
@@ -315,7 +318,7 @@ class Runner:
         lines = said.decode(errors="replace").strip().splitlines()
         if status is Status.CRASH and any("std::bad_alloc" in line for line in lines):
             status = Status.OUT_OF_MEMORY
-        last = f"; it printed: {lines[-1][:160]}" if lines else ""
+        last = f"; it printed: {lines[-1][:160]}" if lines and self._quotes else ""
         return KernelFault(status, reason + last)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from evoforge.evaluation.baselines import Baselines
 from evoforge.evaluation.build import Builder
 from evoforge.evaluation.built import Built
 from evoforge.evaluation.busy import BusyClock
+from evoforge.evaluation.check import poison
 from evoforge.evaluation.material import Known, Material
 from evoforge.evaluation.priority import prioritise
 from evoforge.evaluation.runner import Runner
@@ -63,26 +65,36 @@ class Stand:
         self, built: Built, material: Material, sets: Sequence[SharedTensors] | None = None,
         strangers: Sequence[Known] = (),
     ) -> Runner:  # fmt: skip
-        """A fresh process with this kernel, all output buffers, `sets` (the timing ring) and `strangers` behind them,
-        ahead of other work."""
+        """A fresh process with this kernel, `sets` (the timing ring) and `strangers` behind them, ahead of other work.
+
+        What it prints goes into no message: it may know answers of the ring, which later kernels are timed on.
+        """
         sets = [*(sets or material.ring), *(one.inputs for one in strangers)]
-        runner = self.runner(built, material, sets, spare=material.spare)
+        runner = self.runner(built, material, sets, quotes=False)
         prioritise(runner.pid)
         return runner
 
     def runner(
         self, built: Built, material: Material, sets: Sequence[SharedTensors],
-        constants: SharedTensors | None = None, spare: Sequence[SharedTensors] = (),
+        constants: SharedTensors | None = None, quotes: bool = True,
     ) -> Runner:  # fmt: skip
-        """A fresh process with this kernel, under `constants` or the workload's own weights."""
+        """A fresh process with this kernel, under `constants` or the workload's own weights.
+
+        It maps all output buffers, and the sets again and again up to one number: a kernel that counts them must not
+        see whether it is verified or timed. All outputs are poisoned first: what an earlier process left in them is
+        gone before any of the kernel runs, `evo_workspace` and `evo_prepare` included.
+        """
         assert built.library_path is not None
         signature = material.signature
+        outputs = (*material.outputs, *material.spare)
+        for variant, written in enumerate(outputs):
+            poison(written, variant & 1)
+        count = max(len(sets), material.mapped)
         room = max(1 << 30, 4 * (signature.input_bytes + signature.constant_bytes + signature.output_bytes))
         return Runner(
-            built.library_path, signature, constants=constants or material.constants, sets=sets,
-            outputs=(*material.outputs, *spare),
-            threads=self.threads, sandbox=self.sandbox, memory_bytes=room, busy=self.busy,
-            timeout_s=10.0 + self.limit_s(material),
+            built.library_path, signature, constants=constants or material.constants,
+            sets=list(islice(cycle(sets), count)), outputs=outputs, threads=self.threads, sandbox=self.sandbox,
+            memory_bytes=room, busy=self.busy, timeout_s=10.0 + self.limit_s(material), quotes=quotes,
         )  # fmt: skip
 
 

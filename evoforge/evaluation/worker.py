@@ -115,7 +115,7 @@ def _decoded(method: Callable[Concatenate[Worker, Given], Found]) -> Callable[Co
             return method(self, *args, **kwargs)
         except EvoforgeError:
             raise
-        except (LookupError, TypeError, ValueError, AttributeError):
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError):
             raise self._process.failure(f"broke its protocol in {method.__name__}") from None
 
     return decoded
@@ -351,7 +351,7 @@ def _shared(rows: Sequence[Any], fd: int, expected: Sequence[TensorSpec] | None 
             raise ValueError(f"others than the {len(expected)} that were described")
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         return SharedTensors(specs, fd)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         os.close(fd)
         raise WorkerError(f"expected memory for {len(specs)} tensors from a worker, got: {error}") from None
 

@@ -50,6 +50,39 @@ _STEPS = frozenset(
     )
 )
 """What gives floating numbers that jump."""
+_SATURATE = frozenset(
+    (
+        "clamp",
+        "erf",
+        "erfc",
+        "exp",
+        "exp2",
+        "expm1",
+        "glu",
+        "hardsigmoid",
+        "hardtanh",
+        "relu6",
+        "sigmoid",
+        "softmax",
+        "softmin",
+        "tanh",
+    )
+)
+_SATURATE_INSIDE = frozenset(
+    (
+        "gru",
+        "gru_cell",
+        "lstm",
+        "lstm_cell",
+        "multi_head_attention_forward",
+        "rnn_tanh",
+        "rnn_tanh_cell",
+        "scaled_dot_product_attention",
+    )
+)
+"""What goes from one end to another within a few units, of its argument or of products of its arguments."""
+_BLURRED = 2.0**18
+"""Of numbers as large as this a rounding is as much as makes a step of it, once there are some terms."""
 _CASTS = frozenset(("byte", "char", "int", "long", "short", "to", "type"))
 _SAME = frozenset(("clone", "contiguous", "detach", "int", "long", "reshape", "to", "type", "view"))
 """What gives the same whole numbers in the same order, where as many of them come out, contiguous."""
@@ -134,7 +167,7 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         self.known: frozenset[int] = frozenset()
         """Outputs that are indices as they were chosen."""
         self.decides = False
-        """Whether floating numbers were rounded, compared or chosen among."""
+        """Whether floating numbers were rounded, compared or chosen among, or so large that a function steps."""
         self.undefined = False
         """Whether a floating number was made an integer that cannot hold it: nobody says what comes of it."""
         self.unsorted = False
@@ -230,9 +263,14 @@ def _overflows(name: str, args: Any, result: Any) -> bool:
 
 
 def _decides(name: str, given: Any, result: Any) -> bool:
-    """Whether an operator makes whole numbers or bools of floating ones, or steps."""
-    if name in _ASKS or not any(is_floating(leaf) for leaf in pytree.tree_leaves(given)):
+    """Whether an operator makes whole numbers or bools of floating ones, or steps, be it for so large numbers only."""
+    floats = [leaf for leaf in pytree.tree_leaves(given) if is_floating(leaf)] if name not in _ASKS else []
+    if not floats:
         return False
+    plain = name.strip("_")
+    if plain in _SATURATE or plain in _SATURATE_INSIDE:
+        least = _BLURRED if plain in _SATURATE else math.sqrt(_BLURRED)
+        return any(one.numel() and bool((one.detach().abs() >= least).any()) for one in floats)
     made = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
     stepped = name.strip("_") in _STEPS or (name == "div" and given[1].get("rounding_mode") is not None)
     return bool(made) and (stepped or not all(leaf.is_floating_point() for leaf in made))

@@ -41,14 +41,16 @@ static inline double last_place(double r, int digits, int least) {
     return ulp;
 }
 
-// A reference beyond the output type's range is that type's infinity. NaN never compares, so a
-// `plain` pair is one of two finite numbers; all flags are 64 bits wide so that the loop vectorises.
+// A reference beyond the output type's range is that type's infinity, and within its tolerance of that edge
+// either is right: infinity or the largest numbers. NaN never compares, so a `plain` pair is one of two finite numbers; all flags are 64 bits wide so that the loop vectorises.
 #define JUDGE(WIDEN, DIGITS, LEAST, LARGEST, FLOOR)                                                          \
     double r = y64[i], a = WIDEN(y, i), error = fabs(a - r);                                                 \
     double tolerance = factor * (double)d[i] + FLOOR + (DIGITS ? last_place(r, DIGITS, LEAST) : 0.0);        \
     int64_t plain = (fabs(a) <= 0x1.fffffffffffffp1023 ? 1 : 0) & (fabs(r) <= LARGEST ? 1 : 0);              \
     int64_t nan = (a != a ? 1 : 0) & (r != r ? 1 : 0);                                                       \
-    int64_t huge = (fabs(r) > LARGEST ? 1 : 0) & (fabs(a) > LARGEST ? 1 : 0) & (a * r > 0 ? 1 : 0);          \
+    int64_t edge = (fabs(fabs(r) - LARGEST) <= tolerance ? 1 : 0) & (tolerance <= LARGEST / 2 ? 1 : 0);      \
+    int64_t huge = ((fabs(r) > LARGEST ? 1 : 0) | edge) & (a * r > 0 ? 1 : 0) &                              \
+                   ((fabs(a) > LARGEST ? 1 : 0) | (edge & (fabs(a) >= LARGEST - tolerance ? 1 : 0)));        \
     int64_t wrong = (plain ^ 1) & (((nan ^ 1) & (huge ^ 1)) | forbid);
 
 // The first loop accepts a chunk in which nothing is doubtful, with a third of the second's operations.

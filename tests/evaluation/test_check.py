@@ -139,6 +139,26 @@ def test_beyond_the_types_range_infinity_is_right() -> None:
     assert checked(np.array([np.inf, 1.0], np.float16), reference_of(y16), "f16").passed
 
 
+@pytest.mark.parametrize(
+    ("exact", "got", "right"),
+    [
+        (65519.0, np.inf, True), (-65519.0, -np.inf, True), (65519.0, -np.inf, False), (65521.0, 65504.0, True),
+        (65800.0, 65504.0, False), (65400.0, np.inf, False), (65519.0, np.nan, False),
+    ],
+)  # fmt: skip
+def test_at_the_edge_of_the_types_range_either_side_is_right(exact: float, got: float, right: bool) -> None:
+    reference = reference_of(np.array([exact, 1.0]), np.array([0.05, 1e-9]))
+    assert checked(np.array([got, 1.0], np.float16), reference, "f16").passed == right
+
+
+def test_infinities_that_are_right_do_not_make_a_slice_wrong() -> None:
+    y64 = np.full((128, 128), 7e4)
+    y64[:, 1:] = 1.0
+    y = np.where(y64 > 65504, np.inf, y64).astype(np.float16)
+    y[5, 7] = 1 + 2.0**-9  # one of many may be a little off
+    assert checked(y, reference_of(y64, ref_error=0.01), "f16").passed
+
+
 def test_sixteen_bit_outputs_get_one_unit_in_the_last_place() -> None:
     y64 = np.full(2000, 1.0)
     assert checked(np.full(2000, 1 + 2.0**-10, np.float16), reference_of(y64), "f16").passed

@@ -43,7 +43,7 @@ def compiled(text: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
         source.write_text(text)
-        subprocess.run([*command, str(source), "-o", str(library)], check=True, capture_output=True)
+        subprocess.run([*command, str(source), "-lm", "-o", str(library)], check=True, capture_output=True)
         return library.read_bytes()
 
 
@@ -266,6 +266,22 @@ def test_a_kernel_cannot_blame_the_harness(start: Callable[..., Runner], tmp_pat
     ):
         runner.run(1, 0, timeout_s=2.0)
     assert caught.value.status is Status.VIOLATION
+
+
+@pytest.mark.parametrize("sandbox", ["basic", "strict"])
+def test_the_vector_library_is_there(
+    start: Callable[..., Runner], tmp_path: Path, add_outputs: Outputs, sandbox: str
+) -> None:
+    """In a root without files nothing can be loaded any more."""
+    text = """#include <immintrin.h>
+    extern "C" __m128 _ZGVbN4v_expf(__m128);
+    extern "C" int evo_run(const evo_call* call) {
+        _mm_storeu_ps(EVO_OUT(float, 0), _ZGVbN4v_expf(_mm_setzero_ps()));
+        return 0;
+    }"""
+    with start(unscreened(tmp_path, HEAD + text), sandbox) as runner:
+        runner.run(1, 0)
+    assert (add_outputs[0].array(0).reshape(-1)[:4] == 1).all()
 
 
 @pytest.mark.parametrize("sandbox", ["basic", "strict"])

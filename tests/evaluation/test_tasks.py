@@ -123,6 +123,7 @@ def test_constants_that_share_a_value_are_replaced_one_by_one(tmp_path: Path, ru
         ('"M": 4', '"K": 4', r"task\.py:12: workload 'small': expected .*\(DTYPE, M.*got 'K'"),
         ('"name": "half"', '"name": "small"', r"task\.py:12: expected every workload to have a name of its own"),
         ("WORKLOADS = [", "WORKLOADS = [M, ", r"task\.py:12: expected WORKLOADS to be .*literal"),
+        ('"factor": 64', f'"factor": {"+".join("1" * 600)}', r"task\.py:13: expected TOLERANCE to be .*very long"),
         ('"factor": 64', '"factor": 1024', r"task\.py:13: TOLERANCE\['factor'\] may only fall"),
         ('"factor"', '"factors"', r"task\.py:13: expected TOLERANCE to be a dict with keys of precision"),
     ],

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from evoforge.core import Candidate, Status, Target
 from evoforge.evaluation.judge import Judge
 from evoforge.evaluation.material import Known
-from evoforge.evaluation.runner import Runner
+from evoforge.evaluation.runner import KernelFault, Runner
 from evoforge.evaluation.tasks import load_task
 from evoforge.evaluation.verify import FreshBatches, SampledBatches, WrongOutput
 
@@ -108,6 +109,37 @@ def test_who_counts_calls_does_not_know_which_are_looked_at(judge: Judge) -> Non
             batches.batch(batches.most, 1e-3)
 
 
+def test_a_process_does_not_see_whether_it_is_verified_or_timed(judge: Judge) -> None:
+    (material,), stand = judge._stand.materials.values(), judge._stand
+    strangers = list(stand.extremes(material.name))[:2]
+    built = stand.builder.build(BELOW_ONE, {}, material.signature)
+    known = [material.pool[0].inputs, *(one.inputs for one in strangers)]
+
+    def mapped(runner: Runner) -> int:
+        with runner:
+            return Path(f"/proc/{runner.pid}/maps").read_text().count("memfd:")
+
+    verified = mapped(stand.runner(built, material, known))
+    assert verified >= len(material.ring) + len(material.spare)
+    assert mapped(stand.runner(built, material, known[:1])) == verified
+    assert mapped(stand.timed_runner(built, material, strangers=strangers)) == verified
+    assert mapped(stand.timed_runner(built, material)) == verified
+
+
+def test_what_is_printed_where_the_ring_is_read_is_not_told(judge: Judge) -> None:
+    (material,), stand = judge._stand.materials.values(), judge._stand
+    says = PLUS_ONE.format(
+        before="#include <stdio.h>\n#include <stdlib.h>", value="x[i]", first='fputs("0.123", stderr), abort();'
+    )
+    built = stand.builder.build(says, {}, material.signature)
+    reasons = []
+    for runner in (stand.runner(built, material, material.ring), stand.timed_runner(built, material)):
+        with runner, pytest.raises(KernelFault) as caught:
+            runner.run(1, 0)
+        reasons.append(caught.value.reason)
+    assert ["0.123" in reason for reason in reasons] == [True, False]
+
+
 @pytest.mark.parametrize(("turns", "whole", "calls"), [(3 * 10**8, False, 3), (10**7, True, None)])
 def test_a_slow_kernel_takes_a_few_calls_in_places_of_their_own(
     judge: Judge, turns: int, whole: bool, calls: int | None
@@ -118,8 +150,10 @@ def test_a_slow_kernel_takes_a_few_calls_in_places_of_their_own(
     for written in material.spare:
         written.array(0)[...] = 7.0
     with stand.timed_runner(built, material) as runner:
+        assert not any((written.array(0) == 7.0).any() for written in material.spare), "before the kernel is loaded"
         batches = SampledBatches(runner, material, judge.task.tolerance, stand.rng, limit_s=10.0, whole=whole)
-        assert not any((written.array(0) == 7.0).any() for written in material.spare), "before the first call, too"
+        for written in material.spare:
+            written.array(0)[...] = 7.0
         found, again = batches.brief(), batches.brief(again=True)
     assert (found.calls, found.cut) == (calls or len(material.ring) - 1, calls is not None)
     assert (again.calls, again.cut) == (found.calls, found.cut)

@@ -1390,3 +1390,40 @@ def test_lazy_modules_are_refused_by_name(tmp_path: Path) -> None:
         pytest.raises(TaskError, match=r"head\.weight.*LazyL"),
     ):
         worker.describe()
+
+
+GATED = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x, y):
+        return torch.sigmoid(x @ x.new_ones(10, 1)) * y
+
+def get_inputs():
+    return [torch.randn(128, 10), torch.randn(128, 64)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_gate_that_rounding_opens_may_be_open_or_shut(tmp_path: Path) -> None:
+    """Of so large numbers what is left of a sum is what rounding makes of it; where much is left it decides nothing."""
+    with ReferenceWorker(task_of(tmp_path, "gated", GATED), seed=1) as worker:
+        inputs = worker.inputs("default", 1)
+        x, y = inputs.array(0), inputs.array(1)
+        rng = np.random.default_rng(0)
+        x[...] = rng.uniform(25, 31, x.shape)
+        x[:, 0] = 64 * rng.integers(8_500_000, 9_000_000, 128)  # of which 64 is the last place
+        x[:, 8], x[:, 9] = -x[:, 0] - 64, -20
+        x[1::2, 7] = 1e6
+        reference = worker.reference("default", inputs)
+        outputs = worker.outputs("default", inputs)
+        one = np.float32(1)
+        for shut, passes in ((slice(0, None, 2), True), (slice(1, None, 2), False)):
+            in_turn = np.cumsum(x, 1, dtype=np.float32)[:, -1:]
+            assert (in_turn[::2] == -84).all(), "the sum as a loop takes it: the others are lost"
+            gate = np.where(np.arange(128)[:, None] % 2 == 0, np.float32(0), one)
+            gate[shut] = 0
+            outputs.array(0)[...] = gate * y
+            assert check_outputs(outputs, reference, Tolerance()).passed == passes
