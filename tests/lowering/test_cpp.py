@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import ctypes
 import math
 import re
+import shutil
 import subprocess
+import tempfile
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -22,6 +25,7 @@ from torch.nn import functional as fn
 from torch.utils import _pytree as pytree
 
 from evoforge.core import DTYPES, ParameterSpace, Strategy
+from evoforge.lowering import rewrites
 from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.cost import laid_out, signature_of
 from evoforge.lowering.ir import Graph
@@ -512,30 +516,35 @@ def unit(kernels: list[Compiled]) -> str:
     return "\n".join(text)
 
 
+def compile_to(made: str, source: str, flags: tuple[str, ...], header: str | None = None) -> None:
+    """With the folder of a compiled header first, where there is one."""
+    folders = [f"-I{folder}" for folder in (header, include_dir()) if folder]
+    command = ["g++", *flags, *folders, "-c", source, "-o", made]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:3000]
+
+
+@cache
+def header_of(flags: tuple[str, ...]) -> str:
+    """A folder with the header compiled: reading it takes longer than most kernels do."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    compile_to(f"{folder}/evoforge.h.gch", f"{include_dir()}/evoforge.h", flags)
+    return folder
+
+
 def build(kernels: list[Compiled], folder: Path, march: str, optimise: str = "-O1") -> Any:
     """Compiles in two units at once and links one library."""
     for number, k in enumerate(kernels):
         k.prefix = f"k{number}"
         k.defines = k.defines or sizes_of(k.graph)
 
-    name = march.split()[0]
+    name, flags = march.split()[0], (*FLAGS, optimise, *f"-march={march}".split())
 
     def compiled(part: int) -> str:
         path = folder / f"{name}-{part}.cpp"
         path.write_text(unit(kernels[part::2]))
-        command = [
-            "g++",
-            *FLAGS,
-            optimise,
-            *f"-march={march}".split(),
-            f"-I{include_dir()}",
-            "-c",
-            str(path),
-            "-o",
-            f"{path}.o",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[:3000]
+        compile_to(f"{path}.o", str(path), flags, header_of(flags))
         return f"{path}.o"
 
     with ThreadPoolExecutor(2) as pool:
@@ -661,9 +670,24 @@ def schedules(case: str, count: int, lanes: int) -> list[Compiled]:
     return [at_random(case, genome, space, graph, rng) for genome in genomes]
 
 
+_graphs: dict[nn.Module, Graph] = {}
+
+
+def graph_of(model: nn.Module, inputs: list[torch.Tensor]) -> Graph:
+    """Captured once per module, which takes a third of a second."""
+    if model not in _graphs:
+        _graphs[model] = capture_graph(model.eval(), inputs)
+    return _graphs[model]
+
+
+def unfolded(model: nn.Module, inputs: list[torch.Tensor]) -> Graph:
+    """As rewrites find it."""
+    return rewrites.unfold(graph_of(model, inputs))
+
+
 def rewritten(case: str, model: nn.Module, inputs: list[torch.Tensor], name: str) -> list[Compiled]:
     """Some schedules, all of them with one rewrite, which the first kernel of a campaign has."""
-    graph = capture_graph(model.eval(), inputs)
+    graph = graph_of(model, inputs)
     space, rng = space_of(graph, 8), np.random.default_rng(len(case))
     genomes: list[dict[str, Any]] = [space.default(), {"unroll": "many"}, {"vector": "scalar"}]
     genomes += [{key: how} for key in space.genes() if key.startswith("contract") for how in space.genes()[key][1:]]

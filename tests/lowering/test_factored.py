@@ -10,10 +10,9 @@ from torch import nn
 from torch.nn import functional as fn
 
 from evoforge.lowering import rewrites
-from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.ir import Graph, Op, Stage, loads, nodes
 from evoforge.lowering.stages import readers
-from tests.lowering.test_cpp import Module, check_all, rand, rewritten
+from tests.lowering.test_cpp import Module, check_all, rand, rewritten, unfolded
 
 
 def weights_too(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -45,11 +44,6 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
 }  # fmt: skip
 
 
-def graph_of(case: str) -> Graph:
-    model, inputs = CASES[case]
-    return rewrites.unfold(capture_graph(model.eval(), inputs))
-
-
 def before(graph: Graph, stage: Stage) -> list[Stage]:
     """The maps that a stage reads."""
     read = {load.tensor for load in loads(stage.body)}
@@ -58,7 +52,7 @@ def before(graph: Graph, stage: Stage) -> list[Stage]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_the_same_all_along_a_sum_is_applied_to_the_sum(case: str) -> None:
-    graph = graph_of(case)
+    graph = unfolded(*CASES[case])
     made = rewrites.apply(graph, ["factored"])
     assert rewrites.apply(made, ["factored"]) == made, "nothing is left"
     *_, sums = (stage for stage in made.stages if stage.kind == "reduce" and stage.monoid == "sum")
@@ -68,15 +62,13 @@ def test_what_is_the_same_all_along_a_sum_is_applied_to_the_sum(case: str) -> No
     assert not any(node.name == "div" for node in quotients)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_kernels_compute_what_the_module_computes(case: str, tmp_path: Path) -> None:
-    model, inputs = CASES[case]
-    check_all([(k, model, inputs) for k in rewritten(case, model, inputs, "factored")], tmp_path)
+def test_kernels_compute_what_the_module_computes(tmp_path: Path) -> None:
+    check_all([(k, *CASES[case]) for case in CASES for k in rewritten(case, *CASES[case], "factored")], tmp_path)
 
 
 def test_what_is_stored_takes_the_name_of_what_was() -> None:
     """So that a genome that has the weights stored still has something stored."""
-    graph = graph_of("attention")
+    graph = unfolded(*CASES["attention"])
     (stored,) = before(graph, graph.stages[-1])
     made = rewrites.apply(graph, ["factored"])
     *_, sums, _ = made.stages
@@ -96,4 +88,4 @@ def test_what_is_stored_takes_the_name_of_what_was() -> None:
     ],
 )
 def test_other_sums_stay_as_they_are(model: nn.Module, inputs: list[torch.Tensor]) -> None:
-    assert "factored" not in rewrites.available(rewrites.unfold(capture_graph(model.eval(), inputs)))
+    assert "factored" not in rewrites.available(unfolded(model, inputs))

@@ -13,7 +13,7 @@ from torch.nn import functional as fn
 from evoforge.lowering import rewrites
 from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.ir import Graph, loads
-from tests.lowering.test_cpp import Module, build, call, check_all, rand, rewritten, space_of
+from tests.lowering.test_cpp import Module, build, call, check_all, rand, rewritten, space_of, unfolded
 
 
 def windows(x: torch.Tensor) -> torch.Tensor:
@@ -46,10 +46,6 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
 }  # fmt: skip
 
 
-def graph_of(model: nn.Module, inputs: list[torch.Tensor]) -> Graph:
-    return rewrites.unfold(capture_graph(model.eval(), inputs))
-
-
 def guarded(graph: Graph) -> int:
     """Loads of reductions that may lie beyond an edge."""
     return sum(bool(load.guards) for stage in graph.stages if stage.kind == "reduce" for load in loads(stage.body))
@@ -57,12 +53,12 @@ def guarded(graph: Graph) -> int:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "transposed"])
 def test_no_reduction_asks_any_more(case: str) -> None:
-    graph = graph_of(*CASES[case])
+    graph = unfolded(*CASES[case])
     assert guarded(graph) and not guarded(rewrites.apply(graph, ["padded"]))
 
 
 def test_transposed_convolutions_have_edges_once_they_are_in_phases() -> None:
-    graph = graph_of(*CASES["transposed"])
+    graph = unfolded(*CASES["transposed"])
     phases = rewrites.apply(graph, ["phases"])
     made = rewrites.apply(graph, ["phases", "padded"])
     assert "padded" in rewrites.available(graph)
@@ -81,7 +77,7 @@ def test_transposed_convolutions_have_edges_once_they_are_in_phases() -> None:
     ],
 )
 def test_what_would_not_pay_stays(model: nn.Module, inputs: list[torch.Tensor]) -> None:
-    assert "padded" not in rewrites.available(graph_of(model, inputs))
+    assert "padded" not in rewrites.available(unfolded(model, inputs))
 
 
 def test_copies_compute_what_the_module_computes(tmp_path: Path) -> None:

@@ -9,9 +9,7 @@ import torch
 from torch import nn
 
 from evoforge.lowering import rewrites
-from evoforge.lowering.capture import capture_graph
-from evoforge.lowering.ir import Graph
-from tests.lowering.test_cpp import Module, check_all, rand, rewritten
+from tests.lowering.test_cpp import Module, check_all, rand, rewritten, unfolded
 
 CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "rows": (Module(lambda d, x: torch.diag(d) @ x), [rand(21), rand(21, 33)]),
@@ -29,22 +27,16 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
 }  # fmt: skip
 
 
-def graph_of(model: nn.Module, inputs: list[torch.Tensor]) -> Graph:
-    return rewrites.unfold(capture_graph(model.eval(), inputs))
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_is_summed_that_has_one_term(case: str) -> None:
-    graph = graph_of(*CASES[case])
+    graph = unfolded(*CASES[case])
     made = rewrites.apply(graph, ["picked"])
     sums = [stage for stage in made.stages if stage.kind == "reduce"]
     assert len(sums) == (case == "another_sum_is_left")
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_kernels_compute_what_the_module_computes(case: str, tmp_path: Path) -> None:
-    model, inputs = CASES[case]
-    check_all([(k, model, inputs) for k in rewritten(case, model, inputs, "picked")], tmp_path)
+def test_kernels_compute_what_the_module_computes(tmp_path: Path) -> None:
+    check_all([(k, *CASES[case]) for case in CASES for k in rewritten(case, *CASES[case], "picked")], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -58,5 +50,5 @@ def test_kernels_compute_what_the_module_computes(case: str, tmp_path: Path) -> 
     ],
 )
 def test_other_sums_stay_as_they_are(function: object, inputs: list[torch.Tensor]) -> None:
-    graph = graph_of(Module(function), inputs)
+    graph = unfolded(Module(function), inputs)
     assert rewrites.apply(graph, ["picked"]) == graph

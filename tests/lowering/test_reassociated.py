@@ -11,11 +11,10 @@ from torch import nn
 from torch.nn import functional as fn
 
 from evoforge.lowering import rewrites
-from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.cost import flops
 from evoforge.lowering.ir import Graph, Stage
 from evoforge.lowering.stages import extents_of, operations
-from tests.lowering.test_cpp import Module, check_all, rand, rewritten
+from tests.lowering.test_cpp import Module, check_all, rand, rewritten, unfolded
 
 CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "linear": (Module(lambda x, w, b: fn.linear(x, w, b).sum(1), rand(40, 33), rand(40)), [rand(21, 33)]),
@@ -88,10 +87,6 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
 }  # fmt: skip
 
 
-def graph_of(model: nn.Module, inputs: list[torch.Tensor]) -> Graph:
-    return rewrites.unfold(capture_graph(model.eval(), inputs))
-
-
 def points(graph: Graph) -> int:
     return sum(math.prod(extents_of(stage).values()) for stage in graph.stages)
 
@@ -102,7 +97,7 @@ def work(stage: Stage) -> int:
 
 @pytest.mark.parametrize("case", CASES)
 def test_sums_take_the_order_that_is_shorter(case: str) -> None:
-    graph = graph_of(*CASES[case])
+    graph = unfolded(*CASES[case])
     made = rewrites.apply(graph, ["reassociated"])
     assert points(made) < points(graph) / 2
     assert rewrites.apply(made, ["reassociated"]) == made, "nothing is left"
@@ -111,15 +106,13 @@ def test_sums_take_the_order_that_is_shorter(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_bound_is_below_what_the_other_order_takes(case: str) -> None:
-    graph = graph_of(*CASES[case])
+    graph = unfolded(*CASES[case])
     made = rewrites.apply(graph, ["reassociated"])
     assert sum(flops(graph).values()) <= sum(work(stage) for stage in made.stages)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_kernels_compute_what_the_module_computes(case: str, tmp_path: Path) -> None:
-    model, inputs = CASES[case]
-    check_all([(k, model, inputs) for k in rewritten(case, model, inputs, "reassociated")], tmp_path)
+def test_kernels_compute_what_the_module_computes(tmp_path: Path) -> None:
+    check_all([(k, *CASES[case]) for case in CASES for k in rewritten(case, *CASES[case], "reassociated")], tmp_path)
 
 
 def both(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -139,5 +132,5 @@ def both(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     ],
 )
 def test_other_sums_stay_as_they_are(function: object) -> None:
-    graph = graph_of(Module(function), [rand(21, 33), rand(33, 40)])
+    graph = unfolded(Module(function), [rand(21, 33), rand(33, 40)])
     assert rewrites.apply(graph, ["reassociated"]) == graph
