@@ -170,7 +170,8 @@ def load_config(path: str | Path, *, target: str | None = None, language: str | 
     targets, languages = (target,) if target else file.targets, (language,) if language else file.languages
     combinations = [(t, g, lang) for t in file.tasks for g in targets for lang in languages]
     grid = len(file.tasks) * len(file.targets) * len(file.languages) > 1
-    common = file.model_dump(by_alias=True, exclude={"name", "tasks", "targets", "languages", "from_"})
+    grid_keys = {"name", "tasks", "targets", "languages", "from_"}
+    common = file.model_dump(by_alias=True, exclude=grid_keys, exclude_unset=True)
     common["from"] = tuple(str(path.parent / kernel) for kernel in file.from_)
     configs = []
     for task, on, written_in in combinations:

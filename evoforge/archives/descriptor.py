@@ -138,7 +138,7 @@ class Descriptor:
 
     name = "default"
 
-    def __init__(self, axes: Sequence[str] = ("tiling", "memory", "fusion"), *, version: int = VERSION) -> None:
+    def __init__(self, axes: Sequence[str] = tuple(AXES), *, version: int = VERSION) -> None:
         unknown = [axis for axis in axes if axis not in AXES]
         if unknown or not axes or len(set(axes)) != len(axes):
             raise UsageError(

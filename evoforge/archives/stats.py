@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from evoforge.core import LEAST_OBJECTIVE
 from evoforge.errors import UsageError
 
 __all__ = ["QD_OFFSET", "coverage", "qd_auc", "qd_score"]
 
-QD_OFFSET = -5.0
-"""The least objective there is (log2 speed-up), so that a new cell never lowers the QD score."""
+QD_OFFSET = LEAST_OBJECTIVE
+"""What an empty cell counts: the least objective there is, so that a new cell never lowers the QD score."""
 
 
 def qd_score(objectives: Iterable[float], offset: float = QD_OFFSET) -> float:

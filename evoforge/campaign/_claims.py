@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from evoforge.archives import CONFIDENCE, MIRRORED, speedup_interval
@@ -12,7 +12,7 @@ from evoforge.campaign._setup import side_leads
 from evoforge.core import Elite, Evaluation, Kind, Status
 from evoforge.storage import CampaignRow
 
-__all__ = ["Claim", "Interval", "claim_of", "over_the_faster"]
+__all__ = ["Claim", "Interval", "beside_packed", "claim_of", "over_the_faster"]
 
 Interval = tuple[float, float, float]
 """(low, middle, high) of a speed-up."""
@@ -53,8 +53,15 @@ def claim_of(row: CampaignRow, elite: Elite, own: Sequence[Evaluation]) -> Claim
             return Claim(both if best else base, both, CONFIDENCE, *sides, fresh)
     archived = 2**elite.lower, 2**elite.objective, 2 ** (2 * elite.objective - elite.lower)
     leads = side_leads(row.setup.get("baseline"), row.setup.get("baseline_ms"))
+    if beside_packed(own):
+        leads = dict.fromkeys(leads)  # how far eager and compiled lie from that side is not known
     eager, compiled = (None if lead is None else 2 ** (elite.objective + lead) for lead in leads.values())
     return Claim(archived, archived if best else _over_the_better(row, archived), MIRRORED, eager, compiled)
+
+
+def beside_packed(own: Iterable[Evaluation]) -> bool:
+    """Whether ratios are to torch.compile with packed weights, which is no campaign's baseline."""
+    return any(timing.baseline == "frozen" for one in own for timing in one.timings)
 
 
 def over_the_faster(fresh: Evaluation) -> Interval | None:

@@ -16,9 +16,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from evoforge.campaign._contest import CLOSE
 from evoforge.campaign._desk import Answered, Desk
 from evoforge.campaign._evolution import Evolution
-from evoforge.campaign._journey import BREADTH, CLOSE, WINNERS, Journey
+from evoforge.campaign._journey import BREADTH, WINNERS, Journey
 from evoforge.campaign._setup import NEAR_BOUND
 from evoforge.campaign._state import State
 from evoforge.core import Call, Candidate, Elite, Evaluation, Kind, MetaPrompt, point

@@ -164,7 +164,10 @@ def charged(counts: Mapping[Status, int]) -> int:
 
 
 def status(name: str, store_url: str) -> dict[str, Any]:
-    """How a campaign stands: its summary, baselines, noise, counts by status and reachable cells."""
+    """How a campaign stands: its summary, baselines, noise, counts by status and reachable cells.
+
+    `aa_margin` is what a binary shows against itself, in log2; times are milliseconds by workload (and side).
+    """
     with open_store(store_url, create=False) as store:
         row = store.campaign(name)
         summary, archive = _summary(store, row)
@@ -310,7 +313,7 @@ def telling(rows: Sequence[Evaluation]) -> Evaluation | None:
     right = [row for row in rows if row.status is Status.CORRECT and at(row) not in wrong]
     for kind in (Kind.CONFIRM, Kind.TRIAL):
         if timed := [row for row in right if row.kind is kind]:
-            return max(timed, key=lambda row: -5.0 if row.objective is None else row.objective)
+            return max(timed, key=lambda row: row.height)
     return failed[-1] if failed else rows[-1] if rows else None
 
 

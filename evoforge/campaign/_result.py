@@ -26,7 +26,8 @@ class Best:
     `low` and `high` bound `speedup_best_baseline`, the speed-up over the faster of both, at the level `confidence`:
     0.95. Without that last measurement all three are the archive's claim, None where one of the two was never timed:
     its one-sided 95% bound and the mirror of it, which together hold at 0.9. `speedup_hot` and `speedup_cold` are over
-    the campaign's baseline, None where they were not measured.
+    the campaign's baseline, None where they were not measured. For a kernel with the flag ``prepacked`` the faster of
+    both is the fastest of three: torch.compile with packed weights counts, too.
     """
 
     candidate: str
@@ -42,6 +43,7 @@ class Best:
     speedup_hot: float | None = None
     speedup_cold: float | None = None
     confidence: float | None = None
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,4 +137,5 @@ def _best(store: Store, row: CampaignRow, elite: Elite) -> Best:
         speedup_hot=heats["speedup_hot"],
         speedup_cold=heats["speedup_cold"],
         confidence=None if low is None else claim.confidence,
+        flags=shown.flags if shown else (),
     )

@@ -201,7 +201,7 @@ class State:
     def best_trial(self, candidate: str) -> Evaluation | None:
         """The correct trial of `candidate` with the highest objective; the first of equal ones."""
         own = [row for row in self.tried(candidate) if self.standing(row) is Status.CORRECT]
-        return max(own, key=lambda row: row.objective if row.objective is not None else -5.0, default=None)
+        return max(own, key=lambda row: row.height, default=None)
 
     def timed(self, candidate: str, params: Params) -> Evaluation | None:
         """The trial at these values, with the times of its confirmations where it has some."""
@@ -286,7 +286,7 @@ class State:
                 placed[elite.cell] = AddStatus.NEW if old is None else AddStatus.IMPROVED
         trials = [row for row in rows if row.kind is Kind.TRIAL]
         right = [row for row in trials if self.standing(row) is Status.CORRECT]
-        best = max(right, key=lambda row: row.objective if row.objective is not None else -5.0, default=None)
+        best = max(right, key=lambda row: row.height, default=None)
         cell = best.cell if best else None
         placement = placed.get(cell) if cell is not None else None
         if placement is None and any(row.kind is Kind.CONFIRM for row in rows):

@@ -98,9 +98,12 @@ def print_result(result: Result, store: str) -> None:
         if best.low is not None and best.high is not None:
             level = f"{best.confidence:.0%}: " if best.confidence is not None else ""
             claim += f" ({level}{best.low:.2f}–{best.high:.2f})"
+        sides = (
+            f"eager ({speedup_text(best.speedup_eager)}) and torch.compile ({speedup_text(best.speedup_compiled)})"
+            + (", with packed weights too" if "prepacked" in best.flags else "")
+        )
         print(
-            f"best: {best.candidate[:12]} in cell {cell_text(best.cell)}: {claim} over the faster of eager "
-            f"({speedup_text(best.speedup_eager)}) and torch.compile ({speedup_text(best.speedup_compiled)}), "
+            f"best: {best.candidate[:12]} in cell {cell_text(best.cell)}: {claim} over the faster of {sides}, "
             f"{ms_text(best.latency_ms)}"
         )
         if best.speedup_hot is not None or best.speedup_cold is not None:

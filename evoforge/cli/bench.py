@@ -41,6 +41,8 @@ def bench(
     if as_json:
         emit(found)
         return status
+    packs = any("prepacked" in row["flags"] for row in found["rows"])
+    packed = " (prepacked: with packed weights, too)" if packs else ""
     table(
         sorted(found["rows"], key=lambda row: -(row.get("speedup_best_baseline") or 0.0)),
         (
@@ -51,15 +53,18 @@ def bench(
             ("95%", interval_text),
             ("eager", lambda row: speedup_text(row.get("speedup_eager"))),
             ("compiled", lambda row: speedup_text(row.get("speedup_compiled"))),
-            ("verdict", lambda row: str(row.get("verdict") or "–")),
-            ("moved", lambda row: str(row.get("moved") or "–")),
+            ("verdict", lambda row: str(row.get("verdict") or row["status"])),
+            ("moved", lambda row: str(row["moved"]) if row.get("verdict") else "–"),
             ("hot", lambda row: speedup_text(row.get("speedup_hot"))),
             ("cold", lambda row: speedup_text(row.get("speedup_cold"))),
             ("flags", lambda row: " ".join(row.get("flags") or ()) or "–"),
         ),
-        title=f"elites of {name}, measured again; claimed and fresh are over the faster of eager and compiled",
+        title=f"elites of {name}, measured again; claimed and fresh are over the faster of eager and compiled{packed}",
         numeric=("claimed", "fresh", "95%", "eager", "compiled", "hot", "cold"),
     )
+    lost = [row for row, holds in zip(found["rows"], hold, strict=True) if not holds]
+    if lost:
+        print("no longer hold: " + ", ".join(f"cell {cell_text(row['cell'])} ({row['status']})" for row in lost))
     return status
 
 

@@ -62,6 +62,8 @@ def status(
         emit(found)
         return
     hidden = {"reachable_cells"} if found["models"] else {"reachable_cells", "usd", "models"}
+    margin = found.pop("aa_margin")
+    found["noise"] = None if margin is None else f"{2**margin - 1:.0%}, a binary against itself"
     shown = {key: value for key, value in found.items() if key not in hidden}
     width = max(len(key) for key in shown)
     for key, value in shown.items():

@@ -22,6 +22,7 @@ def heatmap(
     """Draw a campaign's archive as a heatmap."""
     from evoforge.campaign import elites, status
     from evoforge.cli._output import emit
+    from evoforge.core import AXES
     from evoforge.plots import HeatmapData, save_heatmap
 
     state = status(name, store)
@@ -34,7 +35,7 @@ def heatmap(
         coverage=float(state["coverage"]),
         qd_score=float(state["qd_score"]),
         best=tuple(state["best_cell"]) if state["best_cell"] else None,
-        axes=tuple(state.get("axes", ("tiling", "memory", "fusion"))),
+        axes=tuple(state.get("axes", AXES)),
     )
     written = save_heatmap(data, output)
     if as_json:

@@ -1,7 +1,18 @@
 """Frozen records that every other package speaks in. Standard library only."""
 
 from evoforge.core.candidate import Candidate
-from evoforge.core.evaluation import PROTOCOL_VERSION, SIDES, Block, Cell, Evaluation, Kind, Status, WorkloadTiming
+from evoforge.core.evaluation import (
+    AXES,
+    LEAST_OBJECTIVE,
+    PROTOCOL_VERSION,
+    SIDES,
+    Block,
+    Cell,
+    Evaluation,
+    Kind,
+    Status,
+    WorkloadTiming,
+)
 from evoforge.core.llm_call import Call, Outcome
 from evoforge.core.meta_prompt import MetaPrompt, Strategy
 from evoforge.core.parameters import Parameter, ParameterSpace, Params, Point, point
@@ -12,7 +23,9 @@ from evoforge.core.task import DTYPES, Signature, Task, TensorSpec, Tolerance, W
 from evoforge.core.text import cut, printable, secrets_of, storable
 
 __all__ = [
+    "AXES",
     "DTYPES",
+    "LEAST_OBJECTIVE",
     "PROTOCOL_VERSION",
     "SIDES",
     "AddStatus",

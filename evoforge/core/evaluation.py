@@ -10,10 +10,27 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal
 
-__all__ = ["PROTOCOL_VERSION", "SIDES", "Block", "Cell", "Evaluation", "Kind", "Status", "WorkloadTiming"]
+__all__ = [
+    "AXES",
+    "LEAST_OBJECTIVE",
+    "PROTOCOL_VERSION",
+    "SIDES",
+    "Block",
+    "Cell",
+    "Evaluation",
+    "Kind",
+    "Status",
+    "WorkloadTiming",
+]
 
 PROTOCOL_VERSION = 2
 """Raised whenever a change to judging makes old and new measurements incomparable."""
+
+AXES = ("tiling", "memory", "fusion")
+"""What a cell's levels are of, in this order."""
+
+LEAST_OBJECTIVE = -5.0
+"""What is slower, in log2, is as good as nothing: so much counts, and an empty cell of the QD score."""
 
 Cell = tuple[int, ...]
 
@@ -215,9 +232,14 @@ class Evaluation:
 
     @cached_property  # asked for over and over
     def objective(self) -> float | None:
-        """max(log2 of the geometric-mean speed-up over the baseline, −5)."""
+        """max(log2 of the geometric-mean speed-up over the baseline, `LEAST_OBJECTIVE`)."""
         value = self.speedup()
-        return None if value is None else max(math.log2(value), -5.0)
+        return None if value is None else max(math.log2(value), LEAST_OBJECTIVE)
+
+    @property
+    def height(self) -> float:
+        """The objective; `LEAST_OBJECTIVE` where there is none."""
+        return LEAST_OBJECTIVE if self.objective is None else self.objective
 
     @property
     def roofline_fraction(self) -> float | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from evoforge.emitters._base import AXES, Emitter, Memory, Outcome, Proposal, Scores, SearchView, Space
+from evoforge.emitters._base import Emitter, Memory, Outcome, Proposal, Scores, SearchView, Space
 from evoforge.emitters.aim import AimEmitter
 from evoforge.emitters.assignment import Assignment, ModelEmitter, inherited_licence
 from evoforge.emitters.bandit import Arm, Bandit, arms_of
@@ -20,7 +20,6 @@ from evoforge.emitters.sample import SampleEmitter
 from evoforge.emitters.selection import Selection
 
 __all__ = [
-    "AXES",
     "BLIND_EMITTERS",
     "MODEL_EMITTERS",
     "AimEmitter",

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evoforge.core import (
+    AXES,
     AddStatus,
     Candidate,
     Cell,
@@ -29,7 +30,6 @@ from evoforge.core import (
 from evoforge.prompts import TaskBrief
 
 __all__ = [
-    "AXES",
     "RANKED",
     "RETRIES",
     "Draft",
@@ -45,9 +45,6 @@ __all__ = [
     "evolvable",
     "first_new",
 ]
-
-AXES = ("tiling", "memory", "fusion")
-"""Names of the default descriptor's axes, in the order of a cell's entries."""
 
 RETRIES = 16
 """Genomes tried before an emitter gives up on finding a kernel that was not tried yet."""

@@ -9,8 +9,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from evoforge.core import Candidate, Cell, Evaluation, MetaPrompt, Params
-from evoforge.emitters._base import AXES, Memory, Outcome, Proposal, SearchView
+from evoforge.core import AXES, Candidate, Cell, Evaluation, MetaPrompt, Params
+from evoforge.emitters._base import Memory, Outcome, Proposal, SearchView
 from evoforge.prompts import Answer, Attempt, Brief, KernelBrief
 
 __all__ = [

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from evoforge.core import AddStatus, Cell, Status, Strategy
+from evoforge.core import LEAST_OBJECTIVE, AddStatus, Cell, Status, Strategy
 from evoforge.emitters._base import Outcome, SearchView, distance, evolvable
 
 __all__ = ["Selection"]
@@ -26,7 +26,6 @@ _FILLED_GAIN = 0.1  # log2 speed-up expected of a landing in a filled cell, befo
 _FILLED_PULLS = 2.0
 _EMPTY_NEED = 4.0
 _WEAK_FLOOR = 0.05
-_OFFSET = 5.0  # the QD score counts an elite as its objective + 5
 _NANO = 10**9  # gains are summed as integers, so that the order of `tell` leaves no trace
 
 
@@ -89,7 +88,7 @@ class Selection:
         """
         cells = sorted(view.reachable)
         best = max((elite.objective for elite, _ in view.elites.values()), default=0.0)
-        known = dict.fromkeys(self._worthless, -_OFFSET)
+        known = dict.fromkeys(self._worthless, LEAST_OBJECTIVE)
         known |= {at: elite.objective for at, (elite, _) in view.elites.items()}
         weights = np.zeros(len(cells))
         for index, cell in enumerate(cells):
@@ -114,7 +113,7 @@ class Selection:
 
     def _worth(self, view: SearchView, goals: list[Cell]) -> list[float]:
         """Expected QD-score gain of one landing in each of `goals`."""
-        new = _mean((elite.objective + _OFFSET for elite, _ in view.elites.values()), _OFFSET)
+        new = _mean((elite.objective - LEAST_OBJECTIVE for elite, _ in view.elites.values()), -LEAST_OBJECTIVE)
         worth = []
         for cell in goals:
             pulls, total = self._gains.get(cell, (0, 0))

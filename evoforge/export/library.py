@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import evoforge
-from evoforge.core import Candidate, Cell, Params, Signature, Target, Task, printable
+from evoforge.core import AXES, Candidate, Cell, Params, Signature, Target, Task, printable
 from evoforge.errors import UnsupportedError, UsageError
 from evoforge.evaluation.targets import ISAS
 from evoforge.evaluation.tasks import apply_overrides, effective_overrides
@@ -83,7 +83,7 @@ class Library:
     signatures: Mapping[str, Signature]
     kernels: Sequence[ExportedKernel]
     compile_flags: Sequence[str]
-    axes: Sequence[str] = ("tiling", "memory", "fusion")
+    axes: Sequence[str] = AXES
     baseline: str = "best"
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evoforge.core import Cell
+from evoforge.core import AXES, Cell
 from evoforge.plots.style import INK, MUTED, check_format, diverging, ink_on, new_figure, save
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class HeatmapData:
     target: str
     coverage: float
     qd_score: float
-    axes: tuple[str, ...] = ("tiling", "memory", "fusion")
+    axes: tuple[str, ...] = AXES
     shape: tuple[int, int, int] = (4, 4, 4)
     best: Cell | None = None
 

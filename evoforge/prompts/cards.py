@@ -26,15 +26,13 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from evoforge.core import Cell
+from evoforge.core import AXES, Cell
 from evoforge.errors import UsageError
 from evoforge.paths import data_dir
 from evoforge.prompts.brief import BOTTLENECKS
 from evoforge.prompts.scrub import one_line
 
 __all__ = ["Card", "load_cards", "parse_card", "pick_cards"]
-
-_AXES = ("tiling", "memory", "fusion")
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ def pick_cards(
     bottleneck: str | None,
     n: int,
     *,
-    axes: Sequence[str] = _AXES,
+    axes: Sequence[str] = AXES,
     features: AbstractSet[str] | None = None,
     turn: int = 0,
 ) -> tuple[Card, ...]:

@@ -34,12 +34,11 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
-from evoforge.core import MetaPrompt, Strategy, cut
+from evoforge.core import AXES, MetaPrompt, Strategy, cut
 from evoforge.errors import UsageError
 from evoforge.yaml_text import read_yaml
 
 __all__ = [
-    "AXES",
     "OPERATORS",
     "SECTIONS",
     "format_meta_prompt",
@@ -55,10 +54,7 @@ SECTIONS = ("Philosophy", "Strategies", "Pitfalls", "Analysis")
 OPERATORS = ("sample", "mutate", "cross", "aim", "invent", "improve", "repair", "parametrise")
 """Emitters that a strategy may weigh; generators first."""
 
-AXES = ("tiling", "memory", "fusion")
-"""The archive's axes, whose levels a strategy may weigh; each has `_LEVELS` of them."""
-
-_LEVELS = 4
+_LEVELS = 4  # of every axis
 _MOST_WEIGHT = 1e6  # far more than any choice needs, and sums of products of it are finite
 _MOST_VERSION = 1_000_000
 _SHOWN = 60  # characters of what somebody wrote, in a message

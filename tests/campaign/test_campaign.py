@@ -196,6 +196,7 @@ def test_bench_measures_every_elite_again_and_stores_it(finished: tuple[str, Any
     url, result, _ = finished
     found = bench("small-1", url)
     assert len(found["rows"]) == result.filled
+    assert any(row["status"] == "CORRECT" for row in found["rows"])
     for row in found["rows"]:
         if row["status"] == "CORRECT":
             sides = [row[f"speedup_{side}"] for side in ("eager", "compiled") if row[f"speedup_{side}"] is not None]

@@ -62,7 +62,7 @@ def travelled(request: pytest.FixtureRequest) -> tuple[Journey, Machine]:
     machine = Machine(heights if request.param == "calm first" else dict(reversed(heights.items())))
     state = State(None)
     journey = Journey(
-        "c", cast(Store, Forgetful()), state, cast(Any, machine), Narrator(None), Clock(None, None), 0, 0, {}
+        "c", cast(Store, Forgetful()), state, cast(Any, machine), Narrator(None), Clock(None, None), {}, 0, 0
     )
     for ticket, text in enumerate(machine.heights):
         candidate = Candidate("cpp", text)
@@ -96,7 +96,7 @@ def test_a_champion_of_a_storm_falls_rounds_later(travelled: tuple[Journey, Mach
 def test_where_the_best_falls_nobody_is_confirmed_who_looked_slower_still() -> None:
     machine = Machine({"// elite": [1.0, 1.0, 0.8, 0.8, 0.8], "// slower": [0.5] * 9})
     journey = Journey(
-        "c", cast(Store, Forgetful()), State(None), cast(Any, machine), Narrator(None), Clock(None, None), 0, 0, {}
+        "c", cast(Store, Forgetful()), State(None), cast(Any, machine), Narrator(None), Clock(None, None), {}, 0, 0
     )
     for ticket, text in enumerate(machine.heights):
         candidate = Candidate("cpp", text)
@@ -127,7 +127,7 @@ def test_who_wins_narrowly_is_measured_a_second_time(second: float | None, champ
 
     machine = Noisy(heights)
     journey = Journey(
-        "c", cast(Store, Forgetful()), state, cast(Any, machine), Narrator(None), Clock(None, None), 0, 0, {}
+        "c", cast(Store, Forgetful()), state, cast(Any, machine), Narrator(None), Clock(None, None), {}, 0, 0
     )
     for ticket, text in enumerate(heights):
         candidate = Candidate("cpp", text)
@@ -182,7 +182,7 @@ class Compiler:
 
 def test_a_kernel_whose_constants_became_parameters_is_no_duplicate_of_itself() -> None:
     journey = Journey(
-        "c", cast(Store, Forgetful()), State(None), cast(Any, Compiler()), Narrator(None), Clock(None, None), 0, 0, {}
+        "c", cast(Store, Forgetful()), State(None), cast(Any, Compiler()), Narrator(None), Clock(None, None), {}, 0, 0
     )
     header = "// evoforge: param T = 8 in {4, 8}\n"
     texts = ["int tile = 8;", header + "int tile = T;", header + "int tile = 8;", "int other_name = 8; // the same"]
@@ -277,7 +277,7 @@ class Broken(Compiler):
 def test_a_judge_that_fails_over_and_over_ends_the_search() -> None:
     machine = Broken(judged=["// 5"])
     journey = Journey(
-        "my c", cast(Store, Forgetful()), State(None), cast(Any, machine), Narrator(None), Clock(None, None), 0, 0, {}
+        "my c", cast(Store, Forgetful()), State(None), cast(Any, machine), Narrator(None), Clock(None, None), {}, 0, 0
     )
     ended: dict[int, tuple[Status, ...]] = {}
     with pytest.raises(WorkerError, match=r"no room; once that is mended: evoforge resume 'my c'"):
@@ -303,7 +303,7 @@ def test_a_last_measurement_that_cannot_be_timed_is_made_again_and_told(bad: int
             return super().confirm(candidate, params, both=both, blocks=blocks)
 
     journey = Journey(
-        "c", cast(Store, Forgetful()), State(None), cast(Any, Suspect()), Narrator(None), Clock(None, None), 0, 0, {},
+        "c", cast(Store, Forgetful()), State(None), cast(Any, Suspect()), Narrator(None), Clock(None, None), {}, 0, 0,
         notice=notices.append,
     )  # fmt: skip
     journey.travel(0, Proposal(Candidate("cpp", "int it;"), operator="sample", emitter="sample"))

@@ -35,7 +35,8 @@ def test_campaigns_and_status(cli: Cli, store_url: str) -> None:
     assert named["counts"] == {"CORRECT": 2, "WRONG": 1}
     assert (named["filled"], named["reachable"]) == (2, 3)
     assert cli("status", "--store", store_url, "--json").json == named, "without a name: the newest"
-    assert "stop reason" in cli("status", "--store", store_url).out
+    said = cli("status", "--store", store_url).out
+    assert "stop reason" in said and "noise" in said and "aa margin" not in said
 
 
 def test_what_models_took_can_be_read_afterwards(cli: Cli, store_url: str) -> None:
@@ -308,12 +309,25 @@ def test_an_interval_says_how_sure_it_is(
     assert f"1.50× {said} over the faster" in capsys.readouterr().out
 
 
+def test_who_packs_weights_beforehand_is_held_to_a_torch_that_does(
+    capsys: pytest.CaptureFixture[str], store_url: str
+) -> None:
+    for flags, told in (((), False), (("prepacked",), True)):
+        best = Best("ab", (0, 1, 3), None, None, None, 1.5, None, {}, flags=flags)
+        print_result(Result("first-1", "add_one", "cpu", 7, 5, 0.5, 9.0, 1.0, 0.0, "evals", best), store_url)
+        assert ("with packed weights too" in capsys.readouterr().out) == told
+
+
 @pytest.mark.parametrize(
     ("ends", "status"), [("CORRECT", 0), ("TIMING_SUSPECT", 0), ("QUARANTINED", 1), ("WRONG", 1), ("BUILD_ERROR", 1)]
 )
 def test_bench_exits_1_for_an_elite_that_no_longer_holds(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, ends: str, status: int
 ) -> None:
-    rows = [{"status": "CORRECT"}, {"status": ends}]
+    common = {"candidate": "ab", "moved": ends, "flags": ["prepacked"]}
+    rows = [{**common, "status": "CORRECT", "cell": [0, 1, 3]}, {**common, "status": ends, "cell": [1, 2, 3]}]
     monkeypatch.setattr("evoforge.campaign.bench", lambda *_, **__: {"campaign": "c", "rows": rows})
     assert cli("bench", "c", "--json").status == status
+    said = cli("bench", "c")
+    assert said.status == status and (f"no longer hold: cell 1 2 3 ({ends})" in said.out) == bool(status)
+    assert "packed weights" in said.out

@@ -53,6 +53,14 @@ def test_a_bare_task_is_enough(cli: Cli, task_file: Path) -> None:
     assert plan["budget"] == {"minutes": None, "evals": 9, "usd": 0, "tokens": None, "calls": None}
 
 
+def test_a_file_without_a_budget_is_as_good_as_a_bare_task(cli: Cli, task_file: Path) -> None:
+    path = experiment(task_file.parent)
+    (plan,) = cli("run", path, "--dry-run", "--json").json["campaigns"]
+    assert (plan["budget"]["minutes"], plan["budget"]["evals"]) == (3, None)
+    (plan,) = cli("run", path, "--evals", 9, "--dry-run", "--json").json["campaigns"]
+    assert (plan["budget"]["minutes"], plan["budget"]["evals"]) == (None, 9)
+
+
 def test_an_option_collapses_its_axis_of_the_grid(cli: Cli, task_file: Path) -> None:
     path = experiment(task_file.parent, targets=["cpu", "cpu:threads=1"])
     assert len(cli("run", path, "--dry-run", "--json").json["campaigns"]) == 2

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evoforge.archives import descriptor
-from evoforge.core import MetaPrompt, Strategy
+from evoforge.core import AXES, MetaPrompt, Strategy
 from evoforge.errors import UsageError
 from evoforge.prompts import format_meta_prompt, load_meta_prompts, parse_meta_prompt, read_meta_prompt
-from evoforge.prompts.files import AXES, OPERATORS, SECTIONS
+from evoforge.prompts.files import OPERATORS, SECTIONS
 
 GOOD = """---
 name: bandwidth-first
