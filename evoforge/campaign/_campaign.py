@@ -171,7 +171,7 @@ class Campaign:
             spent = Totals.of(row.call for row in self.store.calls(self.name))
             return (
                 f"its models have had ${spent.most_usd:.4f}, {spent.most_tokens:,} tokens, {spent.requests:,} calls: "
-                "too little is left for another one; give --usd D or --tokens N (in all) to go on"
+                f"too little is left for another one; give {_binding(budget, spent)} (in all) to go on"
             )
         if budget.evals == 0:
             return "it is prepared for answers to `evoforge ask`; give --minutes M or --evals N to search"
@@ -254,8 +254,10 @@ class Campaign:
         """The search as it stood when nothing was proposed yet."""
         config, budget = self.config, self.config.budget
         pool = self.pool()
+        stored = {row.meta_prompt.ref for row in self.store.meta_prompts(self.name)}
         for prompt in pool:
-            self.store.add_meta_prompt(self.name, prompt)
+            if prompt.ref not in stored:  # who only reads writes nothing
+                self.store.add_meta_prompt(self.name, prompt)
         # What a dollar and a second are worth: a budget of both is spent on both.
         usd_per_s = budget.usd / (60 * budget.minutes) if budget.usd and budget.minutes else _USD_PER_S
 
@@ -391,6 +393,15 @@ class Campaign:
         # No emitter's merit: the first kernels of a map gain more than any that are proposed later.
         printed = [Proposal(kernel, operator=kernel.operator, emitter="textbook") for kernel in textbook]
         return [*imported, *printed[:1], *won, *printed[1:]]
+
+
+def _binding(budget: Budget, spent: Totals) -> str:
+    """The options that raise what models have used up; where none is used up whole, what is nearest to it."""
+    had = {"usd": spent.most_usd, "tokens": spent.most_tokens, "calls": spent.requests}
+    shares = {name: most / limit for name, most in had.items() if (limit := getattr(budget, name))}
+    nearest = max(shares, key=shares.__getitem__, default="usd")
+    used_up = [name for name, share in shares.items() if share >= 1] or [nearest]
+    return " and ".join(f"--{name} {'D' if name == 'usd' else 'N'}" for name in used_up)
 
 
 def _for_models(budget: Budget) -> tuple[float | int | None, ...]:

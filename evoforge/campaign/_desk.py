@@ -72,7 +72,8 @@ class Desk:
     A model that has not answered yet and is rejected (a wrong key, an unknown name) ends it all. One that has is
     given up after three rejections in a row: its quota may be used up at night, while others go on. One of which a
     whole round heard nothing rests for a round, then for 3, 7, 15, 31: each wait for it is one of the device, too.
-    One whose context a prompt exceeds gets shorter ones from then on.
+    Of one that costs and never answered a round's first question goes ahead: if nobody hears of it the others are not
+    asked. One whose context a prompt exceeds gets shorter ones from then on.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Desk:
         self._ledger = ledger or Ledger(Caps())
         self._recorded = recorded
         self._out: list[_Out] = []
+        self._ahead: dict[str, Future[Reply]] = {}  # a round's first call of models that never answered
         self._asked = asked
         self._notice, self._phase = notice, phase
         self._seen: set[str] = set()
@@ -126,6 +128,11 @@ class Desk:
         """The most tokens that a prompt for this model may have, by what it took so far."""
         return self._room.get(model, self._tokens)
 
+    def shorten(self, model: str, system: str, user: str, reason: str) -> None:
+        """Learns that a prompt was too long for a model, and tells it once."""
+        if self._shorten(model, system, user):
+            self._notice(f"{model} gets prompts of at most {self.room(model)} tokens from now on: {reason}")
+
     def _shorten(self, model: str, system: str, user: str) -> bool:
         """Learns that a prompt was too long for a model; whether that is news."""
         most = int(_SHORTER * (estimate_tokens(system) + estimate_tokens(user)))
@@ -161,8 +168,16 @@ class Desk:
             raise
         request = self._request(model, prompt.system, prompt.user, assignment.emitter, ticket, meta_prompt.ref)
         self._asked(ticket, assignment, meta_prompt.ref, prompt)
-        future = self._callers.submit(partial(self._client.complete, request))
+        future = self._callers.submit(partial(self._complete, request, self._ahead.get(model)))
+        if model not in self._answered and self._ledger.counts(request, self._specs[model]):
+            self._ahead.setdefault(model, future)
         self._out.append(_Out(ticket, assignment, meta_prompt.ref, model, prompt, future))
+
+    def _complete(self, request: Request, ahead: Future[Reply] | None) -> Reply:
+        """Waits for the call `ahead`: which one that is depends on tickets, not on who comes first."""
+        if ahead is not None and ahead.exception() is None and ahead.result().outcome is Outcome.FAILED:
+            raise CancelledError(f"{request.model} is not asked: nobody heard of the call before")
+        return self._client.complete(request)
 
     def start(self, model: str, system: str, user: str, purpose: str) -> Future[Reply]:
         """Asks one question beside the assignments; whoever asks reads the answer."""
@@ -189,6 +204,7 @@ class Desk:
             ModelRejectedError: a wrong key or an unknown model: no call can succeed.
         """
         out, self._out = self._out, []
+        self._ahead.clear()
         try:
             heard = [self._hear(one.model, one.future) for one in out]
         except BaseException:
@@ -197,12 +213,8 @@ class Desk:
             raise
         self._tell_news()
         for one, reply in zip(out, heard, strict=True):
-            if not isinstance(reply, Reply) or reply.outcome is not Outcome.TOO_LONG:
-                continue
-            if self._shorten(one.model, one.prompt.system, one.prompt.user):
-                self._notice(
-                    f"{one.model} gets prompts of at most {self.room(one.model)} tokens from now on: {reply.reason}"
-                )
+            if isinstance(reply, Reply) and reply.outcome is Outcome.TOO_LONG:
+                self.shorten(one.model, one.prompt.system, one.prompt.user, reply.reason)
         self._judge([(one.model, reply) for one, reply in zip(out, heard, strict=True) if reply is not None])
         return [self._read(one, reply) for one, reply in zip(out, heard, strict=True)]
 

@@ -22,6 +22,16 @@ PURPOSE = "evolve"
 _BRED = 4  # with models one child in so many is bred without one
 
 
+@dataclass(frozen=True)
+class _Asked:
+    parent: MetaPrompt
+    better: MetaPrompt | None
+    model: str
+    system: str
+    user: str
+    reply: Future[Reply]
+
+
 @dataclass
 class Evolution:
     """Breeds a child every `every` outcomes (0: never); with models all but every fourth are rewritings.
@@ -37,11 +47,11 @@ class Evolution:
     active: int
     told: int = 0
     bred: int = 0
-    _asked: list[tuple[MetaPrompt, MetaPrompt | None, Future[Reply]]] = field(default_factory=list)
+    _asked: list[_Asked] = field(default_factory=list)
 
     def due(self, pool: PromptPool, desk: Desk | None) -> tuple[list[MetaPrompt], list[str]]:
         """The children that are due, added to `pool`, and the refs of what they displaced, which is retired."""
-        children = [child for asked in self._asked if (child := self._read(pool, *asked)) is not None]
+        children = [child for asked in self._asked if (child := self._read(pool, desk, asked)) is not None]
         self._asked.clear()
         while self.every and (self.bred + 1) * self.every <= self.told:
             self.bred += 1
@@ -76,21 +86,22 @@ class Evolution:
             better_evidence=pool.evidence(better.ref) if better else None, vocabulary=Vocabulary.of(pool),
             send=desk.send, tokens=desk.room(model),
         )  # fmt: skip
-        self._asked.append((parent, better, desk.start(model, system, user, PURPOSE)))
+        self._asked.append(_Asked(parent, better, model, system, user, desk.start(model, system, user, PURPOSE)))
 
-    def _read(
-        self, pool: PromptPool, parent: MetaPrompt, better: MetaPrompt | None, reply: Future[Reply]
-    ) -> MetaPrompt | None:
+    def _read(self, pool: PromptPool, desk: Desk | None, asked: _Asked) -> MetaPrompt | None:
         """The rewritten prompt; None where the model gave nothing that may be used."""
         try:
-            found = reply.result()
+            found = asked.reply.result()
         except (BudgetSpentError, CancelledError, ModelRejectedError):  # what kernels are asked for meets the same
             return None
+        if found.outcome is Outcome.TOO_LONG and desk is not None:
+            desk.shorten(asked.model, asked.system, asked.user, found.reason)
         if found.outcome is not Outcome.OK:
             return None
+        parent = asked.parent
         try:
             child = apply_rewrite(
-                parent, found.text, pool.next_version(parent.name), better=better, vocabulary=Vocabulary.of(pool)
+                parent, found.text, pool.next_version(parent.name), better=asked.better, vocabulary=Vocabulary.of(pool)
             )
             pool.add(child)
         except (ReplyError, UsageError):

@@ -81,6 +81,7 @@ class Loop:
     next_ticket: int = 0
     _fruitless: int = 0
     _alone: bool = False  # the generator goes on without the models
+    _unfit: str = ""  # why the last round's questions were too long, where one was
     _noticed: set[str] = field(default_factory=set)
     _implied_of: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -165,6 +166,9 @@ class Loop:
             return NO_MONEY
         if self.desk and not self.desk.alive:
             return _NO_MODEL
+        if self._unfit and (self.space is None or not self.emitters):
+            self.journey.narrator.tell("notice", text=f"models can be asked nothing more: {self._unfit}")
+            return _NO_MODEL
         return _NO_GENERATOR if self.space is None and not self.desk else _NO_SPACE
 
     def _ticket(self) -> int:
@@ -183,7 +187,8 @@ class Loop:
         effects = Effects.fit(known, self.space.handicaps() if self.space is not None else ())
         least = min(_HOPELESS, max((objective for _, objective in known), default=0.0) - _ERRS)
         settings = self.state.winners(WINNERS)
-        barren: set[str] = set()  # emitters that found nothing new in this round
+        barren: set[tuple[str, str | None]] = set()  # emitters, and for which model, that found nothing in this round
+        self._unfit = ""
         for _ in range(_ATTEMPTS):
             if len(batch) + asked == self.workers:
                 break
@@ -197,7 +202,7 @@ class Loop:
             if batch and self.journey.clock.progress(self.state.spent) >= BREADTH:
                 now = self._summit(now)
             arms = self._arms(now, barren, first=not batch)
-            if not arms or ((batch or asked) and barren.issuperset(arm.emitter for arm in arms)):
+            if not arms or ((batch or asked) and barren.issuperset((arm.emitter, arm.model) for arm in arms)):
                 break
             arm = self.bandit.choose(arms, ticket, rng)
             prompt = self.pool[arm.meta_prompt]
@@ -209,12 +214,12 @@ class Loop:
                 if self._submit(ticket, assignment, prompt, arm.model):
                     asked += 1
                 else:
-                    barren.add(arm.emitter)
+                    barren.add((arm.emitter, arm.model))
                 continue
             proposal = self._proposal(next(one for one in self.emitters if one.name == arm.emitter), now, prompt, rng)
             if proposal is None or self._met(proposal, batch):
                 self.bandit.forget(ticket)
-                barren.add(arm.emitter)
+                barren.add((arm.emitter, None))
                 continue
             batch.append((ticket, proposal))
             tried.add(proposal.candidate.id)
@@ -236,7 +241,8 @@ class Loop:
             self.desk.submit(ticket, assignment, prompt, model)
         except UsageError as error:
             self.bandit.forget(ticket)
-            self._tell_once(f"{assignment.emitter} was left out", str(error))
+            self._unfit = str(error)
+            self._tell_once(f"{assignment.emitter} was left out", self._unfit)
             return False
         self.state.ask(assignment.brief.operator, (parent.id for parent in assignment.parents))
         return True
@@ -289,7 +295,7 @@ class Loop:
         elites = {cell: pair for cell, pair in view.elites.items() if cell in near}
         return replace(view, elites=elites, reachable=frozenset(), again=True)
 
-    def _arms(self, view: SearchView, barren: AbstractSet[str], *, first: bool) -> list[Arm]:
+    def _arms(self, view: SearchView, barren: AbstractSet[tuple[str, str | None]], *, first: bool) -> list[Arm]:
         """What may be pulled. While the map is drawn, all but the first of a round aim at empty cells.
 
         Who was `barren` is not asked again while others are left.
@@ -297,7 +303,7 @@ class Loop:
         emitters = self.emitters if self.space is not None else ()
         models = (self.desk.models if emitters else self.desk.alive) if self.desk and not self._alone else ()
         arms = arms_of([*emitters, *self.writers], self.pool.active(), view, models)
-        arms = [arm for arm in arms if arm.emitter not in barren] or arms
+        arms = [arm for arm in arms if (arm.emitter, arm.model) not in barren] or arms
         empty = view.reachable - view.elites.keys()
         if first or not empty or self.journey.clock.progress(self.state.spent) >= BREADTH:
             return arms

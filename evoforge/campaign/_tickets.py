@@ -33,6 +33,7 @@ _HOURS = 24.0
 _PATIENCE_S = 90.0  # an answer takes up to a minute to be judged
 _LOOK_EVERY_S = 0.25
 _MARKS = ("```", "~~~", "<<<<<<< SEARCH")  # of a reply with prose around it; without them it may be a file
+_CODE_SIGNS = frozenset(";{}=#@\\*&[]")
 
 
 class Tickets:
@@ -290,7 +291,7 @@ def _held(state: RetryCallState) -> str:
 
 
 def _read(text: str, language: str, parent: str | None) -> Answer:
-    """A reply as a model gives it, or a kernel's file, which is whole where it ends, whatever it begins with.
+    """A reply as a model gives it, or a kernel's file, which is whole where it ends and begins with any code.
 
     Marks of a reply are none where only a file's comments and string literals hold them.
     """
@@ -308,8 +309,19 @@ def _read(text: str, language: str, parent: str | None) -> Answer:
 
 
 def _whole(text: str, language: str) -> Answer:
+    lines = text.strip().split("\n")
+    if _sentence(lines[0]) or _sentence(lines[-1]):
+        raise ReplyError("expected a kernel's file, got prose around it; put the kernel in a code block")
     fence = "~" * 64
     return parse_reply(f"{fence}{language}\n{text.rstrip()}\n{fence}", language=language)
+
+
+def _sentence(line: str) -> bool:
+    """Whether a line is prose, which no compiler takes: it begins as a sentence does, or ends so, and holds no code."""
+    line = line.strip()
+    if " " not in line or not line[0].isalpha() or not _CODE_SIGNS.isdisjoint(line):
+        return False
+    return line[-1] in ".:!?…" or (line[0].isupper() and not line[1].isupper())
 
 
 def _placement(rows: Sequence[PlacementRow], candidate: str) -> str | None:

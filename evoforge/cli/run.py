@@ -41,6 +41,7 @@ def run(
         float | None, typer.Option(help="Spend at most so many dollars on models. [default: 0, paid ones are refused]")
     ] = None,
     tokens: Annotated[int | None, typer.Option(help="Let models take at most so many tokens.")] = None,
+    calls: Annotated[int | None, typer.Option(help="Send models at most so many requests.")] = None,
     seed: Annotated[int | None, typer.Option(help="[default: 0]")] = None,
     workers: Annotated[int | None, typer.Option(help="Proposals in flight. [default: 4]")] = None,
     model: Annotated[
@@ -80,7 +81,7 @@ def run(
         "workers": workers,
         "name": name,
     }
-    limits = {"evals": evals, "minutes": minutes, "usd": usd, "tokens": tokens}
+    limits = {"evals": evals, "minutes": minutes, "usd": usd, "tokens": tokens, "calls": calls}
     configs = [
         _merge(config, {**changes, "models": _models(config, model, api_base)}, limits)
         for config in _configs(subject, target, language)
@@ -114,6 +115,7 @@ def resume(
     minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes in all.")] = None,
     usd: Annotated[float | None, typer.Option(help="Spend at most so many dollars in all on models.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Let models take at most so many tokens in all.")] = None,
+    calls: Annotated[int | None, typer.Option(help="Send models at most so many requests in all.")] = None,
     store: StoreUrl = DEFAULT_STORE,
     as_json: Json = False,
 ) -> int:
@@ -123,7 +125,7 @@ def resume(
     """
     from evoforge.campaign import Campaign
 
-    limits = {"evals": evals, "minutes": minutes, "usd": usd, "tokens": tokens}
+    limits = {"evals": evals, "minutes": minutes, "usd": usd, "tokens": tokens, "calls": calls}
 
     def resumed() -> Campaign:
         campaign = Campaign.resume(name, store)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from evoforge.core import Outcome, redact
 from evoforge.errors import ModelRejectedError, UsageError
 from evoforge.llm.faults import Fault, FaultKind, read_fault
 from evoforge.llm.litellm_import import import_litellm
-from evoforge.llm.records import Reply, Request, Usage, estimate_tokens
+from evoforge.llm.records import BEYOND_BELIEF, Reply, Request, Usage, estimate_tokens
 from evoforge.llm.specs import ModelSpec, Prices, prices_of
 
 __all__ = ["LiteLLMClient"]
@@ -25,11 +26,13 @@ _LONGEST_WAIT_S = 120.0
 _UNSURE_ATTEMPTS = 2
 """Attempts that may cost without an answer: with more, a dead line would empty the purse."""
 _LONGEST_REPLY = 400_000
-_BEYOND_BELIEF = 10
-"""A count so many times the most that a request can take is none: it would end a campaign by one reply."""
-_LONGEST_COMPLETION = 131_072
-"""Tokens that a model may well have written and thought, whatever it was asked for."""
 _LONGEST_REASON = 300
+_NO_SYSTEM = re.compile(
+    r"roles (?:must|should be) alternat|system (?:role|message)s? (?:is |are )?not supported"
+    r"|only user and assistant roles|developer instruction is not enabled",
+    re.I,
+)
+"""What is said of a prompt by a template that has no place for a system message."""
 _ONLY_THOUGHTS = "the model thought and wrote nothing; with a larger max_tokens it may"
 _ONLY_A_CALL = "the model called a tool, of which it was offered none, and wrote no text"
 _ENDS = {
@@ -40,17 +43,20 @@ _ENDS = {
 
 
 class _Failed(Exception):
-    def __init__(self, fault: Fault) -> None:
+    """`again`: another attempt may mend it."""
+
+    def __init__(self, fault: Fault, again: bool) -> None:
         super().__init__(fault.message)
-        self.fault = fault
+        self.fault, self.again = fault, again
 
 
 @dataclass
 class _Tries:
-    """What the attempts of one call have come to."""
+    """What the attempts of one call have come to; `fault` is the last one's."""
 
     made: int = 0
     unsure: int = 0
+    fault: Fault | None = None
 
 
 class LiteLLMClient:
@@ -59,8 +65,9 @@ class LiteLLMClient:
     429, 5xx, timeouts and connections that fail are tried again, up to `attempts` in all, after a
     random wait that doubles, and not before a ``Retry-After`` is over; none begins after `until` (as
     `time.monotonic`) or once `stopping` is set, since nobody has a use for its answer; a call that was not begun by
-    then raises `CancelledError`. Attempts that may have cost something unseen end after two. litellm's own repetition
-    is off: the spend would be booked once and made twice.
+    then raises `CancelledError`. Attempts that may have cost something unseen end after two. litellm's own repetitions
+    are off: the spend would be booked once and made twice. Where a server has no place for a system message, it and the
+    question are one message from then on.
 
     Raises:
         UsageError: an unknown price or provider, a key's variable that is not set, a server given
@@ -87,12 +94,13 @@ class LiteLLMClient:
             _require_provider(spec, self._environ)
         self._attempts, self._until, self._stopping = attempts, until, stopping or threading.Event()
         self._sleep = sleep
+        self._joined: set[str] = set()  # models that take no system message
 
     def complete(self, request: Request) -> Reply:
         spec = self._specs.get(request.model)
         if spec is None:
             raise UsageError(f"expected one of {', '.join(self._specs) or 'no models'}, got {request.model!r}")
-        if self._stopping.is_set() or time.monotonic() > self._until:
+        if self._over():
             raise CancelledError(f"{request.model} is asked no more: whoever asks is closing, or its time is up")
         prices, tries, start = prices_of(spec), _Tries(), time.monotonic()
         try:
@@ -119,6 +127,9 @@ class LiteLLMClient:
             raise ModelRejectedError(f"{request.model}: {reply.reason}; {_mend(spec)}", reply)
         return reply
 
+    def _over(self) -> bool:
+        return self._stopping.is_set() or time.monotonic() > self._until
+
     def _retrying(self, request: Request, tries: _Tries) -> Callable[..., Reply]:
         import tenacity
 
@@ -130,9 +141,7 @@ class LiteLLMClient:
         jitter = tenacity.wait_random_exponential(multiplier=1.0, max=60.0)
         return tenacity.Retrying(
             sleep=self._sleep or tenacity.sleep_using_event(self._stopping),
-            retry=tenacity.retry_if_exception(
-                lambda error: isinstance(error, _Failed) and error.fault.kind is FaultKind.AGAIN
-            ),
+            retry=tenacity.retry_if_exception(lambda error: isinstance(error, _Failed) and error.again),
             stop=lambda state: (
                 tries.made >= self._attempts
                 or tries.unsure >= _UNSURE_ATTEMPTS
@@ -146,30 +155,39 @@ class LiteLLMClient:
         )
 
     def _attempt(self, spec: ModelSpec, prices: Prices, request: Request, tries: _Tries) -> Reply:
+        from evoforge.llm.guard import RepeatedError, unrepeated
+
+        if tries.fault is not None and self._over():  # by now: it was waited for
+            raise _Failed(tries.fault, again=False)
         litellm = import_litellm()
         tries.made += 1
-        system = [{"role": "system", "content": request.system}] if request.system else []
+        messages = _messages(request, joined=spec.model in self._joined)
         try:
-            answer = litellm.completion(
-                model=spec.model,
-                messages=[*system, {"role": "user", "content": request.user}],
-                max_tokens=request.max_tokens,
-                temperature=request.temperature,
-                timeout=spec.timeout_s,
-                api_base=spec.api_base,
-                api_key=_key(spec, self._environ),
-                num_retries=0,
-                max_retries=0,
-                drop_params=True,  # some models take no temperature
-            )
+            with unrepeated():
+                answer = litellm.completion(
+                    model=spec.model,
+                    messages=messages,
+                    max_tokens=request.max_tokens,
+                    temperature=request.temperature,
+                    timeout=spec.timeout_s,
+                    api_base=spec.api_base,
+                    api_key=_key(spec, self._environ),
+                    num_retries=0,
+                    max_retries=0,
+                    drop_params=True,  # some models take no temperature
+                )
             reply = _read(answer, prices, request)
             key = _key(spec, self._environ)
             return replace(reply, text=reply.text.replace(key, "[key]")) if key and len(key) >= 8 else reply
-        except Exception as error:
+        except (Exception, RepeatedError) as error:
             fault = read_fault(error)
         # Outside the handler, so that no traceback holds what litellm was called with.
         tries.unsure += fault.unsure
-        raise _Failed(fault)
+        tries.fault, again = fault, fault.kind is FaultKind.AGAIN
+        if len(messages) > 1 and _NO_SYSTEM.search(fault.message):
+            self._joined.add(spec.model)
+            again = True
+        raise _Failed(fault, again)
 
     def _redacted(self, spec: ModelSpec, message: str) -> str:
         return redact(message, [_key(spec, self._environ) or ""], self._environ)[:_LONGEST_REASON]
@@ -180,6 +198,12 @@ def _key(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
     if spec.api_key_env is not None:
         return environ.get(spec.api_key_env)
     return None if spec.api_base is None else "none"
+
+
+def _messages(request: Request, *, joined: bool) -> list[dict[str, str]]:
+    if joined or not request.system:
+        return [{"role": "user", "content": "\n\n".join(filter(None, (request.system, request.user)))}]
+    return [{"role": "system", "content": request.system}, {"role": "user", "content": request.user}]
 
 
 def _mend(spec: ModelSpec) -> str:
@@ -247,8 +271,8 @@ def _usage(found: Any, request: Request) -> Usage | None:
     prompt, completion = getattr(found, "prompt_tokens", None), getattr(found, "completion_tokens", None)
     if not isinstance(prompt, int) or not isinstance(completion, int) or prompt <= 0 or completion < 0:
         return None
-    most = max(_BEYOND_BELIEF * request.max_tokens, _LONGEST_COMPLETION)
-    if prompt > _BEYOND_BELIEF * request.most_prompt_tokens or completion > most:
+    most = request.believable_tokens
+    if prompt > BEYOND_BELIEF * request.most_prompt_tokens or completion > most:
         return None
     cached = max(_count(getattr(found, "prompt_tokens_details", None), "cached_tokens"), 0)
     apart = max(_count(found, "total_tokens") - prompt - completion, 0)

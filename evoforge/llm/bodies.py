@@ -17,8 +17,13 @@ __all__ = ["Reported", "read_body"]
 
 _COUNT = re.compile(r"-?\d{1,15}(?:\.0)?")
 _OTHER_NAMES = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
-_CALLS = ("tool_calls", "function_call")
-_LENGTH = ("model_length", "max_output_tokens")  # ends that litellm would take for "stop"
+_STOPS = (
+    "stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "tool_calls", "function_call", "tool_use",
+)  # fmt: skip
+_FILTERS = (
+    "content_filtered", "refusal", "error_toxic", "safety", "recitation", "language", "blocklist", "prohibited_content",
+    "spii", "sensitive", "guardrail_intervened",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,8 @@ def _plain(text: str) -> bytes | Reported | None:
     error = found if found.get("object") == "error" else found.get("error")
     if error and not found.get("choices"):
         return _reported(error)
-    if found.get("type") == "message" and not isinstance(found.get("usage"), dict):  # Anthropic's protocol
-        return json.dumps({**found, "usage": {"input_tokens": 0, "output_tokens": 0}}).encode()
+    if found.get("type") == "message" and "choices" not in found:
+        return json.dumps(_message(found)).encode()
     choices = found.get("choices")
     if choices is None and found.get("object") == "chat.completion":  # other protocols count their usage, too
         choices = []
@@ -76,16 +81,39 @@ def _choice(found: Mapping[str, Any]) -> dict[str, Any]:
     message = found.get("message", {"content": found.get("text")})
     message = message if isinstance(message, dict) else {}
     called = message.get("tool_calls") or message.get("function_call")
-    end = "tool_calls" if called else found.get("finish_reason")
-    end = "stop" if end in _CALLS and not called else end
     thought = message.get("reasoning_content") or message.get("reasoning")
     texts = {"content": _text(message.get("content")), "refusal": message.get("refusal"), "reasoning_content": thought}
     kept = {name: text for name, text in texts.items() if isinstance(text, str)}
     return {
         "index": 0,
         "message": {"role": "assistant", "content": None, **kept},
-        "finish_reason": "length" if end in _LENGTH else end if isinstance(end, str) else "stop",
+        "finish_reason": "tool_calls" if called else _end(found.get("finish_reason")),
     }
+
+
+def _message(found: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer in Anthropic's protocol, with everything that litellm fails without."""
+    content, reason, usage = found.get("content"), found.get("stop_reason"), found.get("usage")
+    parts = content if isinstance(content, list) else [content]
+    return {
+        **{name: value for name, value in found.items() if name != "error"},
+        "model": str(found.get("model") or ""),
+        "content": [
+            {"type": "text", "text": part} if isinstance(part, str) else {"type": "text", **part}
+            for part in parts
+            if isinstance(part, str | dict)
+        ],
+        "stop_reason": reason if reason == "tool_use" else _end(reason),
+        "usage": usage if isinstance(usage, dict) else {"input_tokens": 0, "output_tokens": 0},
+    }
+
+
+def _end(reason: object) -> str:
+    """Why a reply ended, as litellm knows it: what it doesn't know it takes for a whole reply, and logs."""
+    known = reason.strip().casefold() if isinstance(reason, str) else ""
+    if not known or known in _STOPS:
+        return "stop"
+    return "content_filter" if known in _FILTERS or known.startswith("content_filter") else "length"
 
 
 def _text(content: object) -> object:

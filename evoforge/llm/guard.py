@@ -1,8 +1,9 @@
-"""What every request to a model goes through: no redirects, no endless answers, nobody else's headers.
+"""What every request to a model goes through: no redirects, repetitions or endless answers, nobody else's headers.
 
 httpx limits the time of each read and not that of an answer, whose headers and body a server can drip out for hours,
 and reads bodies whole, however long they are. litellm follows redirects, so a server could hand the prompt on to
-anybody. The openai package adds what variables say (organization, project, headers) whichever server it talks to.
+anybody, and after some errors of a server it sends a request again, in other words, with three attempts. The openai
+package adds what variables say (organization, project, headers) whichever server it talks to, and what machine this is.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import httpx
@@ -19,11 +21,12 @@ import httpx
 from evoforge.llm.bodies import Reported, read_body
 from evoforge.llm.specs import is_loopback
 
-__all__ = ["Guard", "ReportedError", "TooLongError"]
+__all__ = ["Guard", "RepeatedError", "ReportedError", "TooLongError", "unrepeated"]
 
 _MOST_BYTES = 16 << 20
 _OWN_HEADERS = ("openai-organization", "openai-project")
 _OWN_HOST = "api.openai.com"
+_OF_THE_MACHINE = b"x-stainless-"
 _OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding")
 
 
@@ -37,6 +40,31 @@ class ReportedError(httpx.ReadError):
     def __init__(self, reported: Reported) -> None:
         super().__init__(reported.said)
         self.reported = reported
+
+
+class RepeatedError(BaseException):
+    """A request was to be sent again; `response` is what the first one got.
+
+    No `Exception`: after one of those the openai package would wait, and send it once more.
+    """
+
+    def __init__(self, response: httpx.Response | None) -> None:
+        super().__init__("the request was sent before")
+        self.response = response
+        self.message = "" if response is None else response.text
+
+
+_SENT: ContextVar[dict[str, httpx.Response | None] | None] = ContextVar("sent", default=None)
+
+
+@contextlib.contextmanager
+def unrepeated() -> Iterator[None]:
+    """While it lasts this thread posts to every address once; a second time raises `RepeatedError`."""
+    token = _SENT.set({})
+    try:
+        yield
+    finally:
+        _SENT.reset(token)
 
 
 class Guard(httpx.BaseTransport):
@@ -54,6 +82,21 @@ class Guard(httpx.BaseTransport):
         self._outside = httpx.Client(verify=verify, limits=limits)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
+        sent, address = _SENT.get(), str(request.url)
+        if sent is None or request.method != "POST":
+            return self._answer(request)
+        if address in sent:
+            raise RepeatedError(sent[address])
+        sent[address] = None
+        sent[address] = answer = self._answer(request)
+        return answer
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        # A copy: the openai package reads a header that is left out back from its own.
+        headers = [pair for pair in request.headers.raw if not pair[0].lower().startswith(_OF_THE_MACHINE)]
+        request = httpx.Request(
+            request.method, request.url, headers=headers, stream=request.stream, extensions=dict(request.extensions)
+        )
         request.headers["accept-encoding"] = "identity"
         if request.url.host != _OWN_HOST:
             for name in (*_OWN_HEADERS, *_custom_headers()):

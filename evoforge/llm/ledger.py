@@ -93,13 +93,16 @@ class Reservation:
     """The most that one call in flight may take. Each is one object: settled or released once.
 
     `usd` and `tokens` are of the attempt that is being made, and of those before it that may have cost. `request` is
-    what they were reckoned for.
+    what they were reckoned for. `beyond_usd` and `beyond_tokens` come on top should its reply be the longest that a
+    server is believed to count.
     """
 
     request: Request
     usd: float
     tokens: int
     attempts: int = 1
+    beyond_usd: float = 0.0
+    beyond_tokens: int = 0
 
 
 class Ledger:
@@ -111,7 +114,8 @@ class Ledger:
 
     Servers there are that count more tokens of a reply than it may have. So the worst case is the longest reply that
     the model was booked for, if that is longer, and until it was booked for one a call that waits its turn waits for
-    the model's other one, too: a cap is passed by one call, and not by all in flight.
+    the model's other one, too. It also waits until it is alone, or the caps hold should all others in flight be as long
+    as is believed: a cap is passed by one call, whoever else is asked.
 
     Args:
         spent: what was settled before.
@@ -149,8 +153,8 @@ class Ledger:
     def reserve(self, request: Request, spec: ModelSpec, *, wait: bool = False) -> Reservation:
         """Sets the worst case of one attempt aside.
 
-        With `wait` a call that fits only once others are settled waits for them, and those that come after it wait for
-        it: which calls are let go depends on their order and on what they took, not on how long.
+        With `wait` a call that may go only once others are settled waits for them, and those that come after it wait
+        for it: which calls are let go depends on their order and on what they took, not on how long.
 
         Raises:
             BudgetSpentError: it does not fit; says what is left.
@@ -165,7 +169,7 @@ class Ledger:
                     if not wait or self._queue[0] is turn:
                         most = self._worst_case(request, spec)
                         problem = self._problem(most, self._open)
-                        if problem is None and not (wait and self._unproven(most)):
+                        if problem is None and not (wait and (self._unproven(most) or self._crowded(most, self._open))):
                             self._open.add(most)
                             return most
                         if problem and (not wait or not self._open or self._problem(most, ()) is not None):
@@ -184,7 +188,8 @@ class Ledger:
             if unsure:
                 most.usd += prices_of(spec).most_usd(request)
                 most.tokens += request.most_tokens
-            if self._problem(most, self._open - {reservation}) is not None:
+            others = self._open - {reservation}
+            if self._problem(most, others) is not None or (unsure and self._crowded(most, others)):
                 return False
             reservation.usd, reservation.tokens, reservation.attempts = most.usd, most.tokens, most.attempts
             return True
@@ -215,13 +220,30 @@ class Ledger:
 
     def _worst_case(self, request: Request, spec: ModelSpec) -> Reservation:
         request = replace(request, longest=self._longest.get(request.model, 0))
-        return Reservation(request, prices_of(spec).most_usd(request), request.most_tokens)
+        usd, tokens = prices_of(spec).most_usd(request), request.most_tokens
+        longest = replace(request, longest=max(request.longest, request.believable_tokens))
+        beyond = prices_of(spec).most_usd(longest) - usd, longest.most_tokens - tokens
+        return Reservation(request, usd, tokens, beyond_usd=beyond[0], beyond_tokens=beyond[1])
+
+    def counts(self, request: Request, spec: ModelSpec) -> bool:
+        """Whether what the call takes counts against a cap of dollars or tokens."""
+        return self.caps.tokens is not None or (self.caps.usd is not None and prices_of(spec).most_usd(request) > 0)
 
     def _unproven(self, most: Reservation) -> bool:
         """Whether nobody knows yet how long the model's replies are, and one of them is on its way."""
         capped = self.caps.tokens is not None or (self.caps.usd is not None and most.usd > 0)
         model = most.request.model
         return capped and model not in self._longest and any(other.request.model == model for other in self._open)
+
+    def _crowded(self, most: Reservation, others: Iterable[Reservation]) -> bool:
+        """Whether the call would not fit should the others be as long as is believed: two could pass a cap then."""
+        caps, totals, beside = self.caps, self._totals, list(others)
+        if caps.usd is not None and most.usd > 0 and (paid := [other for other in beside if other.usd > 0]):
+            usd = totals.most_usd + most.usd + sum(other.usd + other.beyond_usd for other in paid)
+            if usd > caps.usd + _ROUNDING:
+                return True
+        tokens = totals.most_tokens + most.tokens + sum(other.tokens + other.beyond_tokens for other in beside)
+        return caps.tokens is not None and bool(beside) and tokens > caps.tokens
 
     def _learn(self, request: Request, completion: int) -> None:
         self._longest[request.model] = max(self._longest.get(request.model, 0), completion)

@@ -11,7 +11,12 @@ from typing import Protocol
 
 from evoforge.core import Call, Outcome
 
-__all__ = ["Client", "Reply", "Request", "Usage", "call_of", "estimate_tokens", "reply_of"]
+__all__ = ["BEYOND_BELIEF", "Client", "Reply", "Request", "Usage", "call_of", "estimate_tokens", "reply_of"]
+
+BEYOND_BELIEF = 10
+"""A count so many times the most that a request can take is none: it would end a campaign by one reply."""
+_LONGEST_COMPLETION = 131_072
+"""Tokens that a model may well have written and thought, whatever it was asked for."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,11 @@ class Request:
     def most_completion_tokens(self) -> int:
         """What to reserve for the reply."""
         return max(self.max_tokens, self.longest)
+
+    @property
+    def believable_tokens(self) -> int:
+        """The longest reply that a server is believed to count, whatever it was asked for."""
+        return max(BEYOND_BELIEF * self.max_tokens, _LONGEST_COMPLETION)
 
     @property
     def most_tokens(self) -> int:

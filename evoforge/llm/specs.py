@@ -173,5 +173,7 @@ def _listed(spec: ModelSpec) -> Prices | None:
     usd_in, usd_out = float(entry["input_cost_per_token"]), entry.get("output_cost_per_token")
     if not isinstance(usd_out, int | float):
         return None
+    thought = entry.get("output_cost_per_reasoning_token")  # thoughts are booked as completion: the dearer price
+    usd_out = max(usd_out, thought) if isinstance(thought, int | float) else usd_out
     cached = entry.get("cache_read_input_token_cost")
     return Prices(usd_in, float(cached) if isinstance(cached, int | float) else usd_in, float(usd_out))

@@ -6,17 +6,18 @@ argument reaches beyond them; kernels and tasks are read here and run in the jud
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from evoforge.campaign import Tickets, campaigns, elites, evaluate_kernel, report, show
-from evoforge.core import Candidate
-from evoforge.errors import NotFoundError, UsageError
+from evoforge.core import Candidate, cut
+from evoforge.errors import NotFoundError, TaskError, UsageError
 from evoforge.evaluation.tasks import build_task
 from evoforge.prompts import Identity, scrub, scrub_source
 from evoforge.storage import open_store
@@ -24,6 +25,7 @@ from evoforge.storage import open_store
 __all__ = ["Tools"]
 
 _MOST_BYTES = 4_000_000
+_MOST_SAID = 200
 
 
 class Tools:
@@ -87,7 +89,8 @@ class Tools:
 
     def tell(self, campaign: str, ticket: int, answer: str | None = None, file: str | None = None) -> dict[str, Any]:
         """The verdict on an answer, given as text or as a file below the root."""
-        return _plain(self._tickets(campaign).tell(ticket, self._one_text("answer", answer, file)))
+        with _briefly():
+            return _plain(self._tickets(campaign).tell(ticket, self._one_text("answer", answer, file)))
 
     def evaluate(self, task: str, source: str | None = None, file: str | None = None) -> dict[str, Any]:
         """The verdict on a kernel for a task file, beside eager and compiled; nothing is stored."""
@@ -96,7 +99,8 @@ class Tools:
         where = self._path(task, ".py")
         loaded = build_task(self._read(task, ".py"), where.stem, where.name, root=str(where.parent))
         self.close()
-        evaluation, cell = evaluate_kernel(kernel, loaded, sandbox=self._sandbox)
+        with _briefly():
+            evaluation, cell = evaluate_kernel(kernel, loaded, sandbox=self._sandbox)
         return _plain(report(evaluation, cell))
 
     def _tickets(self, campaign: str) -> Tickets:
@@ -155,6 +159,21 @@ class Tools:
         return path
 
 
+@contextlib.contextmanager
+def _briefly() -> Iterator[None]:
+    """Of what a task raises the beginning goes on."""
+    try:
+        yield
+    except TaskError as error:
+        raise TaskError(_brief(str(error))) from None
+
+
+def _brief(text: str) -> str:
+    """`text` with no more than the beginning of what a task raised: that can be any file it has read."""
+    sentence, raised, said = text.partition(" it raised ")
+    return sentence + raised + cut(said, _MOST_SAID)
+
+
 def _note(text: str) -> None:
     sys.stderr.write(f"note: {text}\n")
 
@@ -167,7 +186,7 @@ def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def _said(text: Any) -> str:
     """A reason, which may quote a compiler, without names of folders and people: agents are models too."""
-    return scrub(str(text or ""), Identity.here())
+    return scrub(_brief(str(text or "")), Identity.here())
 
 
 def _data(value: Any) -> Any:

@@ -30,6 +30,9 @@ _C_START = re.compile(r"\s*(?://|/\*|#\s*include|#\s*define|#\s*pragma|extern\b|
 _PY_START = re.compile(r"\s*(?:#(?!#|\s*\w+\s*$)|import\b|from\s+\w|\"\"\"|@triton)")
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _NO_FILES = ("diff", "patch")
+_WRAPPERS = ("", "text", "plaintext")
+_QUOTE = re.compile(r"^[ \t]{0,3}>[ \t]?")
+_LATE_FENCE = re.compile(r"(?:`{3,64}|~{3,64})[ \t]*[\w+#.-]{0,20}[ \t]*$")  # behind words
 _THOUGHT = re.compile(r"</think(?:ing)?>")
 _THOUGHT_IN_CODE = re.compile(r"^[ \t]*</think(?:ing)?>|</think(?:ing)?>[ \t]*$")
 
@@ -57,10 +60,11 @@ class _Block:
 def parse_reply(text: str, *, language: str, parent: str | None = None, cut: bool = False) -> Answer:
     """The kernel that a reply holds.
 
-    Prose around it, several blocks, both kinds of fences, language tags and CRLF are tolerated; what a model
-    thought before it answered is left out. Of the blocks that define the entry point (``evo_run``, or
-    ``def run(`` for triton) the last counts. With `parent`, SEARCH/REPLACE edits of it are read too; of edits
-    and a whole file, what ends last; what is wrong with edits that a file follows does not matter.
+    Prose around it, several blocks, both kinds of fences, language tags and CRLF are tolerated, and, where nothing else
+    is whole, quoted fences and those that share a line with words or code; what a model thought before it answered is
+    left out. Of the blocks that define the entry point (``evo_run``, or ``def run(`` for triton) the last counts. With
+    `parent`, SEARCH/REPLACE edits of it are read too; of edits and a whole file, what ends last, but never edits that
+    cannot be made; what is wrong with edits that a file follows does not matter.
 
     Args:
         parent: the source that edits refer to, as it was shown.
@@ -76,9 +80,14 @@ def parse_reply(text: str, *, language: str, parent: str | None = None, cut: boo
         raise ReplyError("expected a kernel, got an empty reply")
     lines = without_thoughts(text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n"))
     blocks, outside = _blocks(lines)
-    hypothesis = _hypothesis(lines, outside)
     file = _file(blocks, language)
     sound = file is not None and (file.closed or (not cut and _complete(file.text, language)))
+    if not sound and _last_mark(lines) < 0:
+        others, beside = _blocks(refenced := _refenced(lines))
+        found = _file(others, language)
+        if found is not None and found.closed and _complete(found.text, language):
+            lines, blocks, outside, file, sound = refenced, others, beside, found, True
+    hypothesis = _hypothesis(lines, outside)
     edits, end, whole = list[Edit](), -1, True
     if parent is not None and not (sound and file is not None and file.start > _last_mark(lines)):
         edits, end, whole = find_edits(lines)
@@ -87,7 +96,11 @@ def parse_reply(text: str, *, language: str, parent: str | None = None, cut: boo
             raise ReplyError("the reply ends inside an edit; expected '>>>>>>> REPLACE' after every SEARCH")
         if cut:
             raise ReplyError("the reply was cut off and may lack edits; a larger max_tokens of the model may help")
-        return Answer(_checked(apply_edits(parent, edits), language), hypothesis, "edits")
+        try:
+            return Answer(_checked(apply_edits(parent, edits), language), hypothesis, "edits")
+        except ReplyError:
+            if not sound:
+                raise
     if file is not None:
         if not sound:
             raise ReplyError("the reply ends inside its code block; expected a whole kernel and a closed fence")
@@ -124,7 +137,7 @@ def _blocks(lines: Sequence[str]) -> tuple[list[_Block], list[int]]:
     while at < len(lines):
         opening = _FENCE.match(lines[at])
         tag = opening[3].strip().lower() if opening else ""
-        if opening is None or tag in ("markdown", "md"):  # a reply that is wrapped as a whole
+        if opening is None or tag in ("markdown", "md") or (tag in _WRAPPERS and _wraps(lines, at)):
             outside.append(at)
             at += 1
             continue
@@ -136,6 +149,42 @@ def _blocks(lines: Sequence[str]) -> tuple[list[_Block], list[int]]:
         blocks.append(_Block("\n".join(body), tag.split()[0] if tag else "", end < len(lines), at, end))
         at = end + 1
     return blocks, outside
+
+
+def _wraps(lines: Sequence[str], at: int) -> bool:
+    """Whether the fence at `at` is around a reply as a whole: the next one opens a block inside of it."""
+    inner = next((found for index in range(at + 1, len(lines)) if (found := _FENCE.match(lines[index]))), None)
+    return inner is not None and bool(inner[3].strip())
+
+
+def _refenced(lines: Sequence[str]) -> list[str]:
+    """The lines with fences that are quoted, or that words precede or code, on lines of their own."""
+    out: list[str] = []
+    fence, quoted = "", False
+    for whole in lines:
+        line = _QUOTE.sub("", whole) if quoted or not fence else whole
+        bare = line.rstrip()
+        if fence:
+            marks = len(bare) - len(bare.rstrip(fence[0]))
+            if marks >= len(fence):
+                out += [bare[:-marks], bare[-marks:]] if bare[:-marks].strip() else [bare]
+                fence = ""
+            else:
+                out.append(line)
+            continue
+        opening, quoted = line, line != whole
+        if not _FENCE.match(line):
+            late = _LATE_FENCE.search(bare[-100:])
+            words = bare[: len(bare) - len(late[0])] if late is not None else ""
+            if late is None or late[0][:3] in words:
+                out.append(whole)
+                continue
+            out.append(words)
+            opening = late[0]
+        out.append(opening)
+        bare = opening.strip()
+        fence = bare[: len(bare) - len(bare.lstrip(bare[0]))]
+    return out
 
 
 def _last_mark(lines: Sequence[str]) -> int:

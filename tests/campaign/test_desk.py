@@ -200,7 +200,8 @@ def test_what_waits_until_the_time_is_up_is_not_asked() -> None:
 
     ledger, numbers, rows = Ledger(Caps(usd=5.0)), itertools.count(), dict[int, Call | None]()
     client = Metered(ScriptedClient(answer), [DEAR], ledger, lambda call: next(numbers), rows.__setitem__)
-    desk = Desk(client, [DEAR], tokens=24000, send=Send(), at_once=3, ledger=ledger)
+    heard = Call(None, "invent", DEAR.model, "x" * 64, "s", "u", "", Outcome.EMPTY, "", 0, 0, 0, 0.0, 0.0)
+    desk = Desk(client, [DEAR], tokens=24000, send=Send(), at_once=3, ledger=ledger, past=[heard])
     for ticket in range(3):
         desk.submit(ticket, question(f"x = {ticket}"), PROMPT, DEAR.model)
     answered = desk.collect()
@@ -208,6 +209,37 @@ def test_what_waits_until_the_time_is_up_is_not_asked() -> None:
     assert sorted(one.silent for one in answered) == [False, False, True] and desk.alive
     assert not any(one.proposal or (one.reason and not one.silent) for one in answered)
     assert sum(row is None for row in rows.values()) == 2, "what was never asked leaves no row"
+
+
+@pytest.mark.parametrize(
+    ("spec", "caps", "ends", "asked"),
+    [
+        (DEAR, Caps(usd=500.0), Outcome.FAILED, 1),
+        (DEAR, Caps(tokens=10**8), Outcome.FAILED, 1),
+        (DEAR, Caps(), Outcome.FAILED, 4),
+        (FREE, Caps(usd=0.0), Outcome.FAILED, 4),
+        (DEAR, Caps(usd=500.0), Outcome.EMPTY, 4),
+        (DEAR, Caps(usd=500.0), Outcome.REJECTED, 4),  # a recorded one; who is rejected now ends it all
+    ],
+)
+def test_where_nobody_hears_of_the_first_question_the_rounds_others_are_not_asked(
+    spec: ModelSpec, caps: Caps, ends: Outcome, asked: int
+) -> None:
+    """Of a model that costs and never answered: each of them could wait as long, one after the other."""
+    client = ScriptedClient(lambda request: Reply("", ends, Usage(), 0.0, 0.0, request.model, "why"))
+    ledger, numbers = Ledger(caps), itertools.count()
+    metered = Metered(client, [spec], ledger, lambda call: next(numbers), lambda *_: None)
+    recorded = Call(None, "invent", "another", "x" * 64, "s", "u", "", Outcome.OK, "", 0, 0, 0, 0.0, 0.0)
+    desk = Desk(metered, [spec], tokens=24000, send=Send(), at_once=4, ledger=ledger, past=[recorded])
+    for turn in range(2):
+        for ticket in range(4):
+            desk.submit(4 * turn + ticket, question(f"x = {turn}, {ticket}"), PROMPT, spec.model)
+        heard = [one.ticket for one in desk.collect() if one.reason]
+        assert heard == [4 * turn + ticket for ticket in range(asked)]
+        assert len(client.requests) == asked * (turn + 1)
+        if asked == 1:
+            assert client.requests[-1].ticket == 4 * turn, "the first one, whichever thread is faster"
+    desk.close()
 
 
 def test_a_key_that_is_refused_once_the_time_is_up_is_told() -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from evoforge.campaign._desk import Desk
 from evoforge.campaign._evolution import Evolution
-from evoforge.llm import ModelSpec, Request, ScriptedClient
+from evoforge.core import Outcome
+from evoforge.llm import ModelSpec, Reply, Request, ScriptedClient, Usage
 from evoforge.prompts import PromptPool, Send
 
 SPEC = ModelSpec("openai/tiny", usd_per_mtok_in=0.0, usd_per_mtok_out=0.0)
@@ -44,6 +45,19 @@ def test_with_models_three_of_four_are_rewritten_and_read_a_round_later() -> Non
     assert len(client.requests) == 6 and sum(born) <= 8
     rewritten = [prompt for prompt in pool if prompt.parents and prompt.strategy.operators["aim"] == 9]
     assert rewritten, "what the model said is in the pool"
+
+
+def test_a_rewriting_too_long_for_a_model_shortens_its_prompts() -> None:
+    pool, evolution = PromptPool.default("cpp"), Evolution(every=1, seed=1, usd_per_s=1e-4, active=8)
+    long = Reply("", Outcome.TOO_LONG, Usage(), 0.0, 0.0, SPEC.model, "2048 at most")
+    client, notices = ScriptedClient(lambda request: long), list[str]()
+    desk = Desk(client, [SPEC], tokens=24000, send=Send(), at_once=2, notice=notices.append)
+    for told in range(1, 4):
+        evolution.told = told
+        assert evolution.due(pool, desk) == ([], [])
+    desk.close()
+    assert 0 < desk.room(SPEC.model) < 24000 and notices
+    assert all("2048 at most" in text for text in notices)
 
 
 def test_a_useless_rewriting_leaves_the_pool_as_it_was() -> None:

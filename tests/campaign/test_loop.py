@@ -18,7 +18,8 @@ from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import Journey
 from evoforge.campaign._loop import Loop
 from evoforge.campaign._state import State
-from evoforge.core import Block, Candidate, Cell, Evaluation, Kind, MetaPrompt, Status, WorkloadTiming
+from evoforge.core import Block, Call, Candidate, Cell, Evaluation, Kind, MetaPrompt, Status, WorkloadTiming
+from evoforge.core import Outcome as CallOutcome
 from evoforge.emitters import Assignment, Bandit, Emitter, Outcome, Proposal, SearchView
 from evoforge.llm import ModelSpec, ScriptedClient
 from evoforge.prompts import Brief, PromptPool, Send, TaskBrief
@@ -297,6 +298,18 @@ def test_what_is_too_long_to_be_asked_is_left_out_with_one_notice() -> None:
     assert notice.startswith("invent was left out: ") and "raise meta_prompts.tokens" in notice
 
 
+def test_where_no_prompt_fits_and_there_is_no_generator_no_model_is_left() -> None:
+    told, client = Told(), ScriptedClient([])
+    loop, _ = made(41, frozenset({CELL}), None, workers=4, observer=told)
+    loop.emitters, loop.writers = [], [Wordy()]
+    spec = ModelSpec("openai/free", usd_per_mtok_in=0.0, usd_per_mtok_out=0.0)
+    loop.desk = Desk(client, [spec], tokens=24000, send=Send(), at_once=1)
+    assert loop.run([Proposal(FIRST, operator="sample", emitter="sample")]) == "no model left"
+    loop.desk.close()
+    assert not client.requests
+    assert "models can be asked nothing more: " in told.notices[-1] and "24000 tokens" in told.notices[-1]
+
+
 class Prose(Empty):
     """Asks models, who answer with prose."""
 
@@ -327,6 +340,24 @@ def test_models_without_news_are_left_out_where_a_generator_goes_on(generator: b
     assert 64 <= len(client.requests) <= 66
     assert len(patient.shown) == (40 if generator else 0)
     assert told.notices == (["models are asked no more: 64 answers in a row led to nothing new"] if generator else [])
+
+
+def test_what_is_too_long_for_one_model_is_asked_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, wide = (ModelSpec(f"openai/{name}", usd_per_mtok_in=0.0, usd_per_mtok_out=0.0) for name in ("small", "wide"))
+    short = Call(None, "invent", small.model, "x" * 64, "s", "u", "", CallOutcome.TOO_LONG, "", 0, 0, 0, 0.0, 0.0)
+    client = ScriptedClient(lambda request: "I would rather not.")
+    loop, watcher = made(9, frozenset({CELL}), None, workers=4)
+    loop.writers = [Prose()]
+    loop.desk = Desk(client, [small, wide], tokens=24000, send=Send(), at_once=1, past=[short])
+    order = [("invent", small.model), ("invent", wide.model), ("sample", None)]
+
+    def choose(arms: Any, ticket: int, rng: Any) -> Any:
+        return min(arms, key=lambda arm: order.index((arm.emitter, arm.model)))
+
+    monkeypatch.setattr(loop.bandit, "choose", choose)
+    assert loop.run([Proposal(FIRST, operator="sample", emitter="sample")]) == "evals"
+    loop.desk.close()
+    assert {request.model for request in client.requests} == {wide.model} and watcher.shown
 
 
 class Placed(Machine):

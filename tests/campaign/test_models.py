@@ -177,7 +177,7 @@ def test_what_the_model_budget_ended_measures_nothing_until_there_is_more(
         assert (again.stop_reason, again.evaluations) == ("model budget", first.evaluations)
         (notice,) = recorder.kinds("notice")
         assert "finished, nothing was measured: its models have had $" in notice.data["text"]
-        assert "3 calls" in notice.data["text"] and "give --usd D or --tokens N" in notice.data["text"]
+        assert "3 calls" in notice.data["text"] and "give --calls N (in all) to go on" in notice.data["text"]
         Campaign.resume("spent", url).extend(Budget(usd=5.0, calls=6))
         more = Campaign.resume("spent", url).run()
         assert (more.stop_reason, more.models["calls"]) == ("model budget", 6)

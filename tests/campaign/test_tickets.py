@@ -79,6 +79,48 @@ def test_a_preview_is_what_ask_then_gives_and_issues_nothing(tickets: Tickets, p
         assert [row.state for row in store.tickets("agent")] == ["open", "open"]
 
 
+def test_a_preview_writes_nothing(tickets: Tickets, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("something was written")
+
+    monkeypatch.setattr(type(tickets._store), "add_meta_prompt", refuse)
+    assert tickets.preview()["prompt"]
+
+
+@pytest.mark.usefixtures("no_judge")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Here is the kernel:\n\n{}",
+        "I unrolled the loop by 4\n{}",
+        "{}\nHope it helps.",
+        "Faster, by (maybe) half:\n{}",
+        "Hypothesis: a table helps.\nstruct Table {{ float a; }};\n{}",
+    ],
+)
+def test_a_kernel_among_words_without_a_fence_is_no_file(tickets: Tickets, prepared: Any, words: str) -> None:
+    number = tickets.ask("invent")["ticket"]
+    with pytest.raises(ReplyError):
+        tickets.tell(number, words.format(prepared.right))
+    assert state(prepared.url, number) == "open"
+
+
+@pytest.mark.usefixtures("no_judge")
+@pytest.mark.parametrize(
+    "head",
+    [
+        "",
+        "static inline float two(float x) { return 2 * x; }\n",
+        "struct Table\n{\n    float a;\n};\n",
+        "EVO_API int x;\n",
+    ],
+)
+def test_a_file_may_begin_with_any_code(tickets: Tickets, prepared: Any, head: str) -> None:
+    number = tickets.ask("invent")["ticket"]
+    with pytest.raises(AssertionError, match="something was judged"):  # that far it comes
+        tickets.tell(number, f"{head}{prepared.right}")
+
+
 def test_what_cannot_be_asked_for_is_named(tickets: Tickets) -> None:
     with pytest.raises(UsageError, match="invent, improve"):
         tickets.ask("guess")

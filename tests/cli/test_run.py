@@ -207,7 +207,7 @@ def test_models_and_their_budget_come_from_the_command_line(cli: Cli, task_file:
         ],
         budget={"evals": 5},
     )
-    argv = ["run", path, "--dry-run", "--json", "--usd", 1.5, "--tokens", 9000]
+    argv = ["run", path, "--dry-run", "--json", "--usd", 1.5, "--tokens", 9000, "--calls", 70]
     (plan,) = cli(*argv, "--model", "openai/kept", "--model", "openai/new", "--api-base", "http://localhost:8/v1").json[
         "campaigns"
     ]
@@ -215,13 +215,14 @@ def test_models_and_their_budget_come_from_the_command_line(cli: Cli, task_file:
         ("openai/kept", "http://localhost:8/v1", 77),
         ("openai/new", "http://localhost:8/v1", 8192),
     ]
-    assert (plan["budget"]["usd"], plan["budget"]["tokens"], plan["budget"]["evals"]) == (1.5, 9000, 5)
+    assert plan["budget"] == {"minutes": None, "evals": 5, "usd": 1.5, "tokens": 9000, "calls": 70}
     (plan,) = cli(*argv).json["campaigns"]
     assert [one["model"] for one in plan["models"]] == ["openai/kept", "openai/left"]
     for argv, said in (
         (["--api-base", local], "--model"),
         (["--usd", -1], "--usd"),
         (["--tokens", 0], "--tokens"),
+        (["--calls", 0], "--calls"),
         (["--model", "openai/x", "--api-base", "ftp://x"], "http"),
     ):
         done = cli("run", task_file, "--dry-run", "--json", *argv)
@@ -252,9 +253,10 @@ def test_a_campaign_is_given_other_limits(cli: Cli, task_file: Path) -> None:
     wrong = cli("resume", "mine", "--minutes", -1, "--store", store)
     assert wrong.status == 2 and "--minutes" in wrong.err
     assert cli("resume", "mine", "--tokens", 9, "--store", store, "--json").json["evaluations"] == 0, "prepared still"
-    first = cli("resume", "mine", "--evals", 1, "--store", store, "--json").json
+    first = cli("resume", "mine", "--evals", 1, "--calls", 8, "--store", store, "--json").json
     assert (first["evaluations"], first["stop_reason"]) == (1, "evals")
     with open_store(store) as opened:
+        assert opened.campaign("mine").config["budget"]["calls"] == 8
         rows, spent_s = len(opened.evaluations()), opened.campaign("mine").wall_s
     again = cli("resume", "mine", "--store", store, "--json")
     assert (again.status, again.json["best"]) == (0 if first["best"] else 1, first["best"])

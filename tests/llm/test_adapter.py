@@ -121,6 +121,29 @@ def test_anthropics_protocol_without_counts_is_estimated_for() -> None:
     assert "they are estimated" in reply.reason and reply.usage.prompt_tokens > 100
 
 
+MESSAGE = {"type": "message", "role": "assistant", "model": "x", "content": [{"type": "text", "text": "a kernel"}]}
+
+
+@pytest.mark.parametrize(
+    "bent",
+    [
+        {"content": "a kernel"},
+        {"content": ["a ", {"text": "kernel"}, 7]},
+        {"error": None},
+        {"model": None, "stop_reason": None},
+        {"usage": None, "error": {}},
+    ],
+)
+def test_bent_answers_of_anthropics_protocol_are_read(bent: dict[str, object]) -> None:
+    """With and without what nobody reads."""
+    whole = {**MESSAGE, "usage": {"input_tokens": 9, "output_tokens": 3}, "stop_reason": "end_turn", **bent}
+    bare = {name: value for name, value in whole.items() if name not in ("model", "stop_reason")}
+    for body in (whole, bare):
+        reply = ask_anthropic(body)
+        assert (reply.text, reply.outcome, reply.unsure_tokens) == ("a kernel", Outcome.OK, 0)
+        assert reply.usage == Usage(9, 0, 3) or bent.get("usage", 7) is None
+
+
 def test_an_error_of_anthropics_is_its_message() -> None:
     error = {"type": "error", "error": {"type": "authentication_error", "message": f"invalid x-api-key {KEY}"}}
     reply = ask_anthropic(error, "401 Unauthorized")
@@ -158,6 +181,28 @@ def test_a_good_reply_has_the_servers_counts_and_its_price() -> None:
     assert [message["role"] for message in sent["messages"]] == ["system", "user"]
     assert sent["messages"][0]["content"] == SYSTEM and sent["messages"][1]["content"] == USER
     assert (sent["model"], sent["max_tokens"], sent["temperature"]) == ("some", 64, 0.7)
+
+
+@pytest.mark.parametrize(
+    ("ends", "outcome"),
+    [
+        (("stop", "STOP", "eos", "eos_token", "end_turn", "stop_sequence", "COMPLETE", "", None, 7), Outcome.OK),
+        (
+            ("length", "LENGTH", "max_tokens", "model_length", "abort", "insufficient_system_resource", "incomplete",
+             "timeout", "cancelled", "error", "network_error", "model_context_window_exceeded", "pause_turn"),
+            Outcome.TRUNCATED,
+        ),
+        (("content_filter", "SAFETY", "sensitive", "refusal", "content_filter: RECITATION"), Outcome.REFUSED),
+    ],
+)  # fmt: skip
+def test_a_reply_is_whole_only_where_its_end_is_known(ends: Sequence[object], outcome: Outcome) -> None:
+    answers = [garbage(completion({"role": "assistant", "content": "text"}, end)) for end in ends]
+    with ModelServer(answers) as server:
+        client = LiteLLMClient([spec(server)], environ=ENVIRON)
+        for attempt, end in enumerate(ends):
+            reply = client.complete(spec(server).request(SYSTEM, USER, "x", attempt=attempt))
+            assert (reply.outcome, reply.text) == (outcome, "text"), end
+            assert ask_anthropic({**MESSAGE, "stop_reason": end}).outcome is outcome, end
 
 
 def test_what_is_cached_costs_less() -> None:
@@ -252,6 +297,45 @@ def test_what_no_repetition_mends_stops_at_once(answer: Answer, said: str) -> No
     with pytest.raises(UsageError, match=rf"openai/some: .*{said}.*check the model's name.*MY_KEY"):
         raise asked.error
     assert asked.reply.outcome is Outcome.REJECTED and asked.reply.usd == 0
+
+
+@pytest.mark.parametrize(
+    "said", ["Last message must have role `user`", "unknown field: parameter index is not a valid field"]
+)
+def test_what_litellm_would_ask_in_other_words_is_asked_once(said: str) -> None:
+    asked = Asked([fault(400, said)])
+    assert asked.error is not None and asked.books.calls == 1
+    assert (asked.reply.outcome, asked.reply.unsure_tokens) == (Outcome.REJECTED, 0)
+    assert asked.reply.reason == f"the request is refused (400): {said}"
+
+
+ALTERNATE = "Conversation roles must alternate user/assistant/user/assistant/..."
+
+
+@pytest.mark.parametrize("status", [400, 500])
+@pytest.mark.parametrize(
+    "said", [ALTERNATE, "After the optional system message, user and assistant roles should be alternating",
+             "System role not supported"],
+)  # fmt: skip
+def test_a_template_without_a_system_message_gets_one_message(said: str, status: int) -> None:
+    def answer(body: Any) -> Answer:
+        return fault(status, said) if body["messages"][0]["role"] == "system" else good("x")
+
+    with ModelServer(answer) as server:
+        model = spec(server)
+        client = LiteLLMClient([model], sleep=lambda seconds: None, environ=ENVIRON)
+        for attempt, retries in enumerate((1, 0)):
+            reply = client.complete(model.request(SYSTEM, USER, "improve", attempt=attempt))
+            assert (reply.text, reply.retries, reply.unsure_tokens) == ("x", retries, 0)
+        assert server.books.calls == 3
+        assert server.requests[-1]["messages"] == [{"role": "user", "content": f"{SYSTEM}\n\n{USER}"}]
+
+
+def test_a_template_that_takes_neither_rejects() -> None:
+    for attempts in (1, 5):
+        asked = Asked([fault(400, ALTERNATE)], attempts=attempts)
+        assert asked.error is not None and asked.books.calls == min(attempts, 2)
+        assert ALTERNATE in asked.reply.reason and asked.reply.outcome is Outcome.REJECTED
 
 
 def test_a_model_that_the_server_does_not_have() -> None:
@@ -531,21 +615,35 @@ def test_nothing_is_tried_again_once_the_time_is_up() -> None:
         with pytest.raises(CancelledError, match="time is up"):
             late.complete(model.request(SYSTEM, USER, "improve"))
         assert server.books.calls == 1
+    with ModelServer([fault(429)] * 3) as server:  # a sleep may take longer than it should
+        model, until = spec(server), time.monotonic() + 2
+
+        def overslept(seconds: float) -> None:
+            time.sleep(max(until - time.monotonic(), 0) + 0.01)
+
+        client = LiteLLMClient([model], until=until, sleep=overslept, environ=ENVIRON)
+        reply = client.complete(model.request(SYSTEM, USER, "improve"))
+        assert (reply.outcome, reply.retries, server.books.calls) == (Outcome.FAILED, 0, 1)
 
 
 def test_nothing_is_tried_again_once_it_is_stopped() -> None:
-    """Whoever waits for its end does not wait for what a provider asks to wait."""
-    stopping = threading.Event()
-    with ModelServer([fault(429, retry_after="60")]) as server:
+    """Whoever waits for its end does not wait for what a provider asks to wait, and then it is too late to ask."""
+    stopping, decided = threading.Event(), threading.Event()
+
+    def again(unsure: bool) -> bool:
+        decided.set()
+        return True
+
+    with ModelServer([fault(429, "busy", retry_after="60")]) as server:
         model = spec(server)
         client = LiteLLMClient([model], stopping=stopping, environ=ENVIRON)
         with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(client.complete, model.request(SYSTEM, USER, "improve"))
-            while not server.books.calls:
-                time.sleep(0.01)
+            asked = pool.submit(client.complete, replace(model.request(SYSTEM, USER, "improve"), again=again))
+            assert decided.wait(30)
             stopping.set()
             reply = asked.result(timeout=30)
-        assert (reply.outcome, server.books.calls) == (Outcome.FAILED, 1)
+        assert (reply.outcome, reply.retries, server.books.calls) == (Outcome.FAILED, 0, 1)
+        assert "busy" in reply.reason
         with pytest.raises(CancelledError):
             client.complete(model.request(SYSTEM, USER, "improve"))
         assert server.books.calls == 1
@@ -625,6 +723,7 @@ def test_a_prompt_goes_to_nobody_but_the_server_that_was_named(monkeypatch: pyte
         close_connections()
     sent = {name.lower() for name in asked.headers[0]}
     assert not sent & {"openai-organization", "openai-project", "x-gateway-secret", "x-other"}
+    assert not [name for name in sent if name.startswith("x-stainless")], "nobody needs to know what machine this is"
     assert "authorization" in sent
 
 

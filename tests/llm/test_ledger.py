@@ -70,9 +70,10 @@ class Calls(dict[int, Call]):
 
 def test_a_call_is_tried_again_while_that_fits() -> None:
     ledger = Ledger(Caps(usd=0.7, calls=5))
-    first, second = ledger.reserve(ask(), PAID), ledger.reserve(ask(), PAID)
+    first = ledger.reserve(ask(), PAID)
     assert ledger.again(first, ask(), PAID, unsure=True)
     assert (first.attempts, first.usd, first.tokens) == (2, pytest.approx(0.4), 400)
+    second = ledger.reserve(ask(), PAID)
     assert not ledger.again(second, ask(), PAID, unsure=True), "dollars"
     assert ledger.again(second, ask(), PAID, unsure=False) and ledger.again(second, ask(), PAID, unsure=False)
     assert (second.attempts, second.usd) == (3, pytest.approx(0.2))
@@ -151,7 +152,7 @@ def test_of_a_server_that_minds_no_limit_one_call_overspends(first: Caps) -> Non
 
 def test_the_first_call_of_a_model_is_alone_until_it_was_heard() -> None:
     """A failed one tells nothing; models that cost nothing under a cap of dollars need not wait."""
-    ledger = Ledger(Caps(usd=5.0))
+    ledger = Ledger(Caps(usd=1000.0))
     free = [ledger.reserve(ask(FREE), FREE, wait=True) for _ in range(2)]
     assert ledger.in_flight == len(free) == 2
     going: list[Reservation] = []
@@ -169,6 +170,54 @@ def test_the_first_call_of_a_model_is_alone_until_it_was_heard() -> None:
     for thread in threads:
         thread.join(10)
     assert len(going) == 4 and ledger.in_flight == 4
+
+
+OTHER = replace(PAID, model="openai/other")
+BELIEVED_USD = 131.172  # of 131,072 tokens and a prompt
+
+
+@pytest.mark.parametrize("others", [[PAID] * 3, [OTHER], [PAID, OTHER]])
+@pytest.mark.parametrize("caps", [Caps(usd=BELIEVED_USD + 0.1), Caps(tokens=131_272), Caps(usd=3.0, tokens=10**9)])
+def test_calls_that_could_pass_a_cap_together_go_one_by_one(caps: Caps, others: list[ModelSpec]) -> None:
+    """Whether it is known how long a model's replies are, by one that was short, or not."""
+    ledger, going = Ledger(caps), list[Reservation]()
+    if len(others) > 1:
+        ledger.settle(ledger.reserve(ask(), PAID), reply(usd=0.01, tokens=10))
+    going.append(ledger.reserve(ask(), PAID, wait=True))
+    refused: list[str] = []
+
+    def one(spec: ModelSpec) -> None:
+        try:
+            going.append(ledger.reserve(ask(spec), spec, wait=True))
+        except BudgetSpentError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=one, args=(spec,), daemon=True) for spec in others]
+    for thread in threads:
+        thread.start()
+    threading.Event().wait(0.2)
+    assert len(going) == 1 and not refused, "the others wait"
+    ledger.settle(going[0], reply(usd=BELIEVED_USD, tokens=131_172))
+    for thread in threads:
+        thread.join(10)
+    assert len(going) == 1 and len(refused) == len(others), "a cap is passed by one call"
+
+
+def test_far_from_a_cap_calls_go_beside_each_other() -> None:
+    dollars, tokens = Caps(usd=3 * BELIEVED_USD + 0.3), Caps(tokens=3 * 131_172 + 300)
+    for spec, caps in ((PAID, dollars), (PAID, tokens), (FREE, Caps(usd=0.1))):
+        ledger = Ledger(caps, longest={PAID.model: 50})
+        held = [ledger.reserve(ask(spec), spec, wait=True) for _ in range(4)]
+        assert ledger.in_flight == len(held) == 4
+
+
+def test_nothing_that_may_have_cost_is_tried_again_beside_others_near_a_cap() -> None:
+    """Else both could be longer than they may be."""
+    ledger = Ledger(Caps(usd=BELIEVED_USD + 0.3), longest={PAID.model: 50})
+    first, second = (ledger.reserve(ask(), PAID, wait=True) for _ in range(2))
+    assert ledger.again(first, ask(), PAID, unsure=False) and not ledger.again(first, ask(), PAID, unsure=True)
+    ledger.settle(second, reply())
+    assert ledger.again(first, ask(), PAID, unsure=True)
 
 
 def test_a_cap_can_be_spent_to_the_last_cent() -> None:

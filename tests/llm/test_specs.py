@@ -69,6 +69,14 @@ def test_given_prices_come_first_then_this_machine_then_the_list() -> None:
     assert expected.usd_in > expected.usd_cached > 0
 
 
+def test_thoughts_that_cost_more_than_replies_are_listed_at_their_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = {"input_cost_per_token": 1e-6, "output_cost_per_token": 2e-6, "litellm_provider": "openai"}
+    for name, thought, usd_out in (("thinker", 5e-6, 5e-6), ("dreamer", 1e-6, 2e-6), ("talker", None, 2e-6)):
+        listed = {**entry, "output_cost_per_reasoning_token": thought}
+        monkeypatch.setitem(import_litellm().model_cost, f"openai/{name}", listed)
+        assert prices_of(ModelSpec(f"openai/{name}")) == Prices(1e-6, 1e-6, usd_out)
+
+
 @pytest.mark.parametrize(
     "spec",
     [

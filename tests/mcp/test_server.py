@@ -18,7 +18,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from evoforge.campaign import elites
-from evoforge.errors import EvoforgeError, UsageError
+from evoforge.errors import EvoforgeError, TaskError, UsageError
 from evoforge.mcp import Tools, serve
 from evoforge.storage import open_store
 
@@ -218,6 +218,15 @@ def test_a_store_that_is_not_there_is_told_at_the_start(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "evoforge", "mcp", "--store", f"sqlite:///{tmp_path}/typo.db"]
     done = subprocess.run(command, input="", capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout == "" and done.stderr.startswith("note: there is no store at") and done.stderr.count("\n") == 1
+
+
+def test_of_what_a_task_raises_an_agent_gets_the_beginning(prepared: Any, tmp_path: Path) -> None:
+    """It may be any file that the task has read."""
+    (tmp_path / "task.py").write_text(f"{prepared.task.read_text()}\nraise RuntimeError('secret ' * 900)\n")
+    with Tools(prepared.url, tmp_path, sandbox="basic") as tools, pytest.raises(TaskError) as caught:
+        tools.evaluate("task.py", prepared.right)
+    said = str(caught.value)
+    assert "it raised RuntimeError: secret secret" in said and said.endswith("…") and len(said) < 400
 
 
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:

@@ -72,6 +72,40 @@ def test_a_whole_file_is_found(reply: str, source: str) -> None:
     assert (answer.source, answer.kind) == (source, "file")
 
 
+GLUED = fenced(KERNEL).replace("}\n```", "}```")
+QUOTED = "".join(f"> {line}\n" for line in fenced(KERNEL).splitlines())
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        GLUED,
+        f"{GLUED}Hope it helps.",
+        f"Here is the kernel: {fenced(KERNEL)}Hope it helps.",
+        f"Here is the kernel: ```cpp\n{KERNEL.rstrip()}```\n",
+        f"As asked:\n\n{QUOTED}\nHope it helps.",
+        f"> Here is the kernel: {QUOTED[2:]}",
+        f"```\nHere:\n{fenced(KERNEL)}Done.\n```\n",
+        f"```text\nHere:\n\n{fenced(KERNEL)}```\n",
+        f"~~~plaintext\n{fenced(KERNEL)}~~~\n",
+        f"````\n{fenced(OTHER)}Better:\n{fenced(KERNEL)}````\n",
+        f"Use ```x``` or ```\n{GLUED}",
+    ],
+)
+def test_fences_that_are_not_where_they_belong_are_found(reply: str) -> None:
+    for cut in (False, True):
+        answer = parse_reply(f"Hypothesis: one\n\n{reply}", language="cpp", cut=cut)
+        assert (answer.source, answer.kind, answer.hypothesis) == (KERNEL, "file", "one")
+
+
+@pytest.mark.parametrize("line", ["// as in ```", "> ```cpp", "int x; // see: ```cpp"])
+def test_what_looks_like_a_fence_ends_no_half_of_a_kernel(line: str) -> None:
+    with pytest.raises(ReplyError, match="inside its code block"):
+        parse_reply(f"```cpp\n{KERNEL[:-3]}\n{line}\n", language="cpp")
+    whole = KERNEL.replace("    return 0;", f"    {line}\n    return 0;")
+    assert parse_reply(fenced(whole), language="cpp").source == whole
+
+
 def test_a_module_is_found_by_its_run() -> None:
     reply = fenced("run(a, out)  # how it is called\n", "python") + fenced(MODULE, "python")
     assert parse_reply(reply, language="triton").source == MODULE
@@ -201,6 +235,16 @@ def test_without_a_parent_edits_are_no_answer() -> None:
         parse_reply(EDIT, language="cpp")
 
 
+def test_a_whole_kernel_before_edits_that_cannot_be_made_counts() -> None:
+    third = KERNEL.replace("return 0", "return 2")
+    astray = EDIT.replace("return 0", "return 2")  # of the file, not of the parent
+    answer = parse_reply(fenced(third) + astray, language="cpp", parent=KERNEL)
+    assert (answer.source, answer.kind) == (third, "file")
+    for half in (fenced("int x;\n"), f"```cpp\n{third[:-3]}\n"):
+        with pytest.raises(ReplyError):
+            parse_reply(half + astray, language="cpp", parent=KERNEL)
+
+
 def test_of_edits_and_a_file_what_comes_last_counts() -> None:
     third = KERNEL.replace("return 0", "return 2")
     assert parse_reply(fenced(third) + EDIT, language="cpp", parent=KERNEL).source == OTHER
@@ -287,6 +331,11 @@ def test_any_kernel_in_a_longer_fence_comes_back(text: str, extra: int) -> None:
         "</think>",
         "</think> ",
         "'''\\",
+        "```\n~~~\n",
+        "> ```cpp\n",
+        "x ```\n",
+        "```\n             ```\n",
+        "x```",
     ],
 )
 def test_hostile_repetition_is_read_once(unit: str) -> None:
