@@ -144,6 +144,7 @@ def _walk(builder: Builder, nodes: Any, known: dict[Any, Any]) -> list[tuple[Val
             known[node] = known[node.args[0]][node.args[1]]
             continue
         builder.place = partial(recorded_line, node)
+        builder.given = node.args[0].meta.get("val") if node.args and hasattr(node.args[0], "meta") else None
         builder.node_name, builder.origin, builder.meta = node.name, str(node.target), node.meta.get("val")
         args, kwargs = _resolved(node.args, known), _resolved(node.kwargs, known)
         known[node] = builder.rounded(_handled(builder, args, kwargs), builder.meta)

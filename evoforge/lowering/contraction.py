@@ -8,15 +8,13 @@ the rows of a block: every wide vector that was loaded is used once per row of i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from evoforge.lowering.domain import Domain, Node
 from evoforge.lowering.index import names as axes_of
-from evoforge.lowering.ir import Expr, Op
-from evoforge.lowering.simplify import dtype_of
+from evoforge.lowering.ir import Expr
+from evoforge.lowering.stages import dtype_of, factors, product
 
 if TYPE_CHECKING:
     from evoforge.lowering.nests import Nest
@@ -57,11 +55,11 @@ def find_contraction(domain: Domain, nest: Nest) -> Contraction | None:
     lane, block = lanes[0], frozenset(nest.rows)
     products = []
     for node in one.reduces:
-        product = _product(domain, node, lane)
-        if product is None:
+        found = _product(domain, node, lane)
+        if found is None:
             return None
-        products.append(product)
-        block &= axes_of(product.narrow) - axes_of(product.wide)
+        products.append(found)
+        block &= axes_of(found.narrow) - axes_of(found.wide)
     if not block or any(lane in node.axes and block & set(node.axes) for node in (*one.heads, *one.maps)):
         return None
     return Contraction(lane, block, tuple(products))
@@ -70,17 +68,7 @@ def find_contraction(domain: Domain, nest: Nest) -> Contraction | None:
 def _product(domain: Domain, node: Node, lane: str) -> Product | None:
     if node.kind != "reduce" or node.monoid != "sum" or dtype_of(node.body, domain.tensors) != "f32":
         return None
-    factors = _factors(node.body)
-    wide = [factor for factor in factors if lane in axes_of(factor)]
-    narrow = [factor for factor in factors if lane not in axes_of(factor)]
-    return Product(node, _times(wide), _times(narrow)) if wide and narrow else None
-
-
-def _factors(expr: Expr) -> list[Expr]:
-    if isinstance(expr, Op) and expr.name == "mul" and expr.dtype == "f32":
-        return [factor for arg in expr.args for factor in _factors(arg)]
-    return [expr]
-
-
-def _times(factors: Sequence[Expr]) -> Expr:
-    return reduce(lambda a, b: Op("mul", (a, b), "f32"), factors)
+    every = factors(node.body)
+    wide = [factor for factor in every if lane in axes_of(factor)]
+    narrow = [factor for factor in every if lane not in axes_of(factor)]
+    return Product(node, product(wide), product(narrow)) if wide and narrow else None

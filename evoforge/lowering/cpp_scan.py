@@ -39,7 +39,7 @@ def print_scan(printer: SweepPrinter) -> None:
     monoid, vector = str(node.monoid), p.nest.columns and p.vector
     lane = p.lane_loop(p.lane_group) if p.nest.columns else None
     steps = [Loop((a,), "step", p.names.size((a,), "steps"), p.extent((a,))) for a in node.reduction]
-    if lane is None and monoid in _RUNNING and len(steps) == 1 and not node.reverse and p.is_vector([one]):
+    if lane is None and monoid in _RUNNING and len(steps) == 1 and p.is_vector([one]):
         _print_steps(p, node, steps[0])
         return
     heads = [f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in p.rows]
@@ -60,7 +60,7 @@ def print_scan(printer: SweepPrinter) -> None:
         else:
             p.w(f"{wide} so_far = {start};")
         current = "part" if vector else "so_far"
-        with p.loops([_head(loop, node.reverse) for loop in steps]):
+        with p.loops([f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})" for loop in steps]):
             if not vector:
                 p.w("evo::one_by_one();")
             ctx = p.context([*p.rows, *steps, *([lane] if lane is not None else [])], vector, one)
@@ -84,8 +84,8 @@ def print_scan(printer: SweepPrinter) -> None:
                 t = p.domain.tensors[out]
                 ctype = CTYPES[t.dtype if t.kind == "out" else computed(t.dtype)]
                 store = f"{p.pointer(out)}[{place}] = {ctype}({'float' if '16' in t.dtype else ''}({current}));"
-            for line in (store, push) if node.exclusive else (push, store):
-                p.w(line)
+            p.w(push)
+            p.w(store)
             if vector:
                 p.w(f"if (step % 256 == 255) before = {joined}, part = evo::broadcast(float({start}));")
             p.known.clear()
@@ -112,13 +112,6 @@ def _print_steps(p: SweepPrinter, node: Node, loop: Loop) -> None:
             ctx.node = node
             p.w(f"const evo::vec part = evo::running_{monoid}({in_lanes(print_expr(node.body, ctx))});")
             out = next(o for o in node.outputs if o)
-            part = f"evo::shifted(part, {start})" if node.exclusive else "part"
-            joined = _JOINED[monoid].format(a="evo::broadcast(float(so_far))", b=part)
+            joined = _JOINED[monoid].format(a="evo::broadcast(float(so_far))", b="part")
             p.w(f"evo::store({p.pointer(out)} + {ctx.offset(node.write)}, {joined}, n);")
             p.w(f"so_far = {_JOINED[monoid].format(a='so_far', b='evo::last(part)')};")
-
-
-def _head(loop: Loop, reverse: bool) -> str:
-    if reverse:
-        return f"for (int64_t {loop.var} = {loop.size} - 1; {loop.var} >= 0; --{loop.var})"
-    return f"for (int64_t {loop.var} = 0; {loop.var} < {loop.size}; ++{loop.var})"

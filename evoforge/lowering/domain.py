@@ -76,8 +76,6 @@ class Node:
     origin: str
     accesses: Mapping[Load, Access]
     write: Access
-    reverse: bool = False
-    exclusive: bool = False
     apart: bool = False
 
     def reads(self) -> Sequence[Access]:

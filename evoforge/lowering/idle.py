@@ -38,6 +38,7 @@ __all__ = ["Work", "inside", "work"]
 _SAMPLES, _MORE_SAMPLES = 1 << 14, 1 << 17
 _SIGMAS = 3.0
 _DEPTH = 12  # of maps that are seen through
+_OPENED = 128  # maps, for one question: a stencil that is unrolled asks for three times as many with every step
 _ODD = (
     "neg",
     "abs",
@@ -84,6 +85,7 @@ def work(graph: Graph) -> Work:
 class _Walk:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self._left = 0  # maps that may be seen through
         self._telling: set[str] = set()  # stages in which something may be idle, and what they write
         for stage in graph.stages:
             if any(map(self._tells, nodes(stage.body))):
@@ -103,9 +105,11 @@ class _Walk:
             telling = stage.name in self._telling
             at = _sampled(extents) if telling else {}
             every, matters = np.ones(1, bool), dict[Load, Bools]()
+            self._left = _OPENED
             alive = self._alive(stage.body, at, _DEPTH) if telling and stage.monoid in (None, "sum") else every
             found.points[stage.name] = need * _share(alive)
             if telling:
+                self._left = _OPENED
                 self._matters(stage.body, at, every, matters)
             for load in loads(stage.body):
                 missing = np.zeros(1, bool) if telling else every
@@ -129,6 +133,7 @@ class _Walk:
         at = {name: np.repeat(column, width) for name, column in few.items()}
         at |= {name: np.tile(column, height) for name, column in along.items()}
         found: dict[Load, Bools] = {}
+        self._left = _OPENED
         self._matters(stage.body, at, np.ones(1, bool), found)
         held = np.broadcast_to(found.get(load, np.zeros(1, bool)), height * width).reshape(height, width)
         return _share(np.asarray(held.any(axis=1)), height < math.prod(own.values()))
@@ -204,10 +209,11 @@ class _Walk:
         return found
 
     def _places(self, load: Load, at: Places) -> Places | None:
-        """Where the map that made a tensor stood; None if none did, or if memory says where."""
+        """Where the map that made a tensor stood; None if none did, if memory says where, or if many were asked."""
         maker = self._makers.get(load.tensor)
-        if maker is None or any(from_memory(index) for index in load.index):
+        if maker is None or any(from_memory(index) for index in load.index) or not self._left:
             return None
+        self._left -= 1
         return {axis.name: evaluated(index, at) for axis, index in zip(maker.written, load.index, strict=True)}
 
     def _number(self, expr: Any, at: Places, depth: int) -> npt.NDArray[Any] | None:
@@ -223,14 +229,24 @@ class _Walk:
             places = self._places(expr, at) if depth and not expr.guards else None
             return None if places is None else self._number(self._makers[expr.tensor].body, places, depth - 1)
         if isinstance(expr, Where):
-            truth, then, other = (self._number(part, at, depth) for part in (expr.condition, expr.then, expr.other))
-            return None if truth is None or then is None or other is None else np.where(truth.astype(bool), then, other)
+            values = self._numbers((expr.condition, expr.then, expr.other), at, depth)
+            return None if values is None else np.where(values[0].astype(bool), values[1], values[2])
         if isinstance(expr, Op) and expr.name in _NUMBERS:
-            values = [self._number(argument, at, depth) for argument in expr.args]
-            if all(value is not None for value in values):
+            values = self._numbers(expr.args, at, depth)
+            if values is not None:
                 result: npt.NDArray[Any] = _NUMBERS[expr.name](*values)
                 return result
         return None
+
+    def _numbers(self, exprs: Iterable[Any], at: Places, depth: int) -> list[npt.NDArray[Any]] | None:
+        """All values; None after the first that positions do not decide."""
+        values = []
+        for expr in exprs:
+            value = self._number(expr, at, depth)
+            if value is None:
+                return None
+            values.append(value)
+        return values
 
     # ---- what is read in vain ----
 

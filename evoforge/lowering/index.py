@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evoforge.lowering.ir import Affine, Atom, Cast, FloorDiv, Guard, Indirect, Load, Mod, parts
+from evoforge.lowering.ir import Affine, Atom, Cast, Const, Expr, FloorDiv, Guard, Indirect, Load, Mod, Position, parts
 
 __all__ = [
     "Extents",
@@ -32,6 +32,7 @@ __all__ = [
     "names",
     "offset",
     "plain_axis",
+    "position",
     "scale",
     "substitute",
 ]
@@ -97,6 +98,15 @@ def plain_axis(a: Affine) -> str | None:
     """The axis if `a` is exactly one axis with coefficient 1 and no constant."""
     if a.const == 0 and len(a.terms) == 1 and a.terms[0][0] == 1 and isinstance(a.terms[0][1], str):
         return a.terms[0][1]
+    return None
+
+
+def position(expr: Expr) -> Affine | None:
+    """The index whose value `expr` is, if it is a position, or a whole number that all workloads share."""
+    if isinstance(expr, Position):
+        return expr.index
+    if isinstance(expr, Const) and isinstance(expr.value, int) and not expr.sizes:
+        return const(int(expr.value))
     return None
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 __all__ = [
@@ -210,8 +211,6 @@ class Stage:
     reduction: tuple[Axis, ...] = ()
     monoid: str | None = None
     order: tuple[str, ...] = ()
-    reverse: bool = False
-    exclusive: bool = False
     origin: str = ""
     apart: bool = False
 
@@ -248,7 +247,16 @@ class Graph:
 
     def producer(self, tensor: str) -> Stage | None:
         """The stage that writes `tensor`; None for inputs and constants."""
-        return next((stage for stage in self.stages if tensor in stage.outputs), None)
+        return self._producers.get(tensor)
+
+    @cached_property
+    def _producers(self) -> dict[str, Stage]:
+        return {out: stage for stage in self.stages for out in stage.outputs if out}
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Stage]:
+        """The stages by their names."""
+        return {stage.name: stage for stage in self.stages}
 
 
 def parts(node: Any) -> tuple[Any, ...]:
@@ -329,6 +337,9 @@ _PARTS: dict[type[Any], tuple[str, ...]] = {
 }
 
 
+_PASSED = ("$", "reverse", "exclusive")  # the last two, always false, are of stages that earlier versions stored
+
+
 def to_json(node: Any) -> Any:
     """Dataclasses as ``{"$": type, field: …}``, tuples as lists; non-finite floats as strings."""
     if is_dataclass(node) and not isinstance(node, type):
@@ -352,5 +363,5 @@ def from_json(data: Any) -> Any:
             return float(data["value"])
         if kind is None:
             return {key: from_json(value) for key, value in data.items()}
-        return _TYPES[kind](**{key: from_json(value) for key, value in data.items() if key != "$"})
+        return _TYPES[kind](**{key: from_json(value) for key, value in data.items() if key not in _PASSED})
     return data

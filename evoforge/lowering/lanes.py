@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from evoforge.lowering.domain import Node
-from evoforge.lowering.index import add, const, scale
+from evoforge.lowering.index import add, position, scale
 from evoforge.lowering.index import names as axes_of
 from evoforge.lowering.ir import (
     Affine,
@@ -243,13 +243,10 @@ def _is_inside(expr: Expr) -> bool:
 
 def difference(op: Op) -> Affine | None:
     """The first minus the second of two positions that are compared; None where that is not linear."""
-    sides = []
-    for arg in op.args:
-        if isinstance(arg, Position):
-            sides.append(arg.index)
-        elif isinstance(arg, Const) and isinstance(arg.value, int):
-            sides.append(const(arg.value))
-    if op.name not in COMPARISONS or len(sides) != 2 or all(isinstance(arg, Const) for arg in op.args):
+    if op.name not in COMPARISONS or all(isinstance(arg, Const) for arg in op.args):
         return None
-    gap = add(sides[0], scale(sides[1], -1))
+    first, second = map(position, op.args)
+    if first is None or second is None:
+        return None
+    gap = add(first, scale(second, -1))
     return gap if all(isinstance(atom, str) for _, atom in gap.terms) else None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import TYPE_CHECKING, Any
 
-from evoforge.lowering.index import add, const, scale
-from evoforge.lowering.ir import Affine, Const, Expr, Load, Op, Position, Where, loads, parts
+from evoforge.lowering.index import add, const, position, scale
+from evoforge.lowering.ir import Affine, Expr, Load, Op, Where, loads, parts
 
 if TYPE_CHECKING:
     from evoforge.lowering.nests import Pass
@@ -49,16 +49,7 @@ def _holds(condition: Expr) -> Affine | None:
     """An index that is at least 0 exactly where two positions compare as `condition` says."""
     match condition:
         case Op("ge" | "gt" as name, (a, b)) | Op("le" | "lt" as name, (b, a)):
-            high, low = _index(a), _index(b)
+            high, low = position(a), position(b)
             if high is not None and low is not None:
                 return add(high, scale(low, -1), const(-1 if name in ("gt", "lt") else 0))
-    return None
-
-
-def _index(expr: Expr) -> Affine | None:
-    match expr:
-        case Position(index):
-            return index
-        case Const(int() as value, sizes=""):
-            return const(value)
     return None

@@ -124,7 +124,7 @@ class _Strided:
 def phases(graph: Graph) -> Graph:
     """`graph` with every strided transposed convolution in this form."""
     for name in [stage.name for stage in graph.stages]:
-        stage = next(one for one in graph.stages if one.name == name)
+        stage = graph.by_name[name]
         found = _find(graph, stage)
         if found is not None:
             graph = _applied(graph, stage, *found)

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 
-from evoforge.lowering.index import add, axis, bounds, const, names, scale, substitute
-from evoforge.lowering.ir import Affine, Cast, Const, Expr, Graph, Op, Position, Stage, Where
+from evoforge.lowering.index import add, axis, bounds, names, position, scale, substitute
+from evoforge.lowering.ir import Affine, Cast, Const, Expr, Graph, Op, Stage, Where
 from evoforge.lowering.stages import extents_of
 from evoforge.lowering.through import Through
 
@@ -73,7 +73,7 @@ def _chosen(expr: Expr) -> tuple[Op, Expr] | None:
 
 def _place(equal: Op, name: str, extents: Mapping[str, int]) -> Affine | None:
     """Where on an axis both sides are equal, if there always is such a place."""
-    left, right = (_position(arg) for arg in equal.args)
+    left, right = (position(arg) for arg in equal.args)
     if left is None or right is None:
         return None
     gap = add(left, scale(right, -1))
@@ -83,9 +83,3 @@ def _place(equal: Op, name: str, extents: Mapping[str, int]) -> Affine | None:
         return None
     low, high = bounds(place, extents)
     return place if low >= 0 and high < extents[name] else None
-
-
-def _position(expr: Expr) -> Affine | None:
-    if isinstance(expr, Position):
-        return expr.index
-    return const(int(expr.value)) if isinstance(expr, Const) and isinstance(expr.value, int) else None

@@ -22,11 +22,14 @@ from evoforge.lowering.schedule import Schedule
 __all__ = ["links", "make_plan"]
 
 _FEW = 8
+_MOST_INSIDE = 64
+"""Maps that are computed where one is read. In a long loop they would grow with every step, and the work with its
+square."""
 
 
 def make_plan(domain: Domain, schedule: Schedule, threads: int, kept: Set[str] = frozenset()) -> Plan:
     """The nests that `schedule` makes of `domain`. `kept`: what is known to have to be kept whole."""
-    promoted = set(kept) | _read_elsewhere(domain, schedule)
+    promoted = set(kept) | _read_elsewhere(domain, schedule) | _long(domain)
     while True:
         planner = _Planner(domain, schedule, threads, promoted)
         try:
@@ -58,6 +61,21 @@ def _read_elsewhere(domain: Domain, schedule: Schedule) -> set[str]:
         if not has_a_place(domain, producer) or schedule.placement.get(producer.name, "inline") == "inline"
     }
     return inline if len(inline) > _FEW else set()
+
+
+def _long(domain: Domain) -> set[str]:
+    """What maps write that would hold too many others, each counted from the last that is kept."""
+    inside: dict[str, set[str]] = {}
+    found: set[str] = set()
+    for node in domain.nodes:
+        if node.kind != "map":
+            continue
+        mine = {node.name}.union(*(inside[one.name] for _, one, _ in domain.needs(node) if one.name in inside))
+        if len(mine) > _MOST_INSIDE:
+            found |= {out for out in node.outputs if out}
+            mine = set()
+        inside[node.name] = mine
+    return found
 
 
 def links(domain: Domain, plan: Plan) -> Iterator[tuple[Chain, list[Nest]]]:

@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import chain, count
 
 from evoforge.lowering.index import axis, names, substitute
-from evoforge.lowering.ir import Const, Expr, Graph, Guard, Load, Op, Stage, nodes
+from evoforge.lowering.ir import Const, Expr, Graph, Guard, Load, Op, Stage, loads, nodes
 from evoforge.lowering.simplify import eliminate_dead
-from evoforge.lowering.stages import extents_of, operations
+from evoforge.lowering.stages import extents_of, factors, operations, product
 from evoforge.lowering.through import Through
 from evoforge.lowering.windows import Sums, unused
 
@@ -27,6 +26,8 @@ _PAYS = 3
 """Times less work, from which on another order surely takes less time."""
 _APART = 4
 """Times as much work is an operation outside of products whose elements blocks of registers use many times."""
+_DEPTH = 128
+"""Operators between two sums. A recurrence has more, but every step's sums are read by those of later ones."""
 _T = "f32"
 
 Factor = tuple[str, Expr]
@@ -35,8 +36,9 @@ Factor = tuple[str, Expr]
 
 def reassociated(graph: Graph) -> Graph:
     """`graph` with sums in the order that takes less."""
+    readers = _readers(graph)
     for outer in graph.stages:
-        for parts in _Linear(graph, outer).parts(outer.body).values() if _is_sum(graph, outer) else ():
+        for parts in _Linear(graph, outer, readers).parts(outer.body).values() if _is_sum(graph, outer) else ():
             inner = graph.producer(parts.load.tensor)
             assert inner is not None
             made = eliminate_dead(_reordered(graph, outer, inner, parts))
@@ -53,11 +55,23 @@ def _sums(stage: Stage) -> bool:
     return stage.kind == "reduce" and stage.monoid == "sum" and stage.outputs[0] is not None
 
 
+def _readers(graph: Graph) -> dict[str, set[str]]:
+    """Tensor → the names of the sums, scans and outputs that are made of it, by themselves or through maps."""
+    found: dict[str, set[str]] = {name: {name} for name in graph.names("out")}
+    for stage in reversed(graph.stages):
+        below = [found.get(out, set()) for out in stage.outputs if out]
+        mine = set[str]().union(*below) if stage.kind == "map" else {stage.name}
+        for tensor in {load.tensor for load in loads(stage.body)}:
+            found.setdefault(tensor, set()).update(mine)
+    return found
+
+
 def _work(graph: Graph, other: Graph) -> float:
     """Operations of the stages that `other` does not have, but of transposed convolutions' products with zeros."""
     total = 0.0
+    others = {stage.name: stage for stage in other.stages}
     for stage in graph.stages:
-        if stage not in other.stages:
+        if stage != others.get(stage.name):
             guards = {node for node in nodes(stage.body) if isinstance(node, Guard)}
             points = math.prod(extents_of(stage).values()) / math.prod(guard.modulus for guard in guards)
             each = operations(stage.body) + (stage.kind == "reduce")
@@ -68,7 +82,7 @@ def _work(graph: Graph, other: Graph) -> float:
 def _uses_often(stage: Stage) -> bool:
     """Whether every factor of a sum's products is one of many results' sums."""
     results = {a.name for a in stage.axes if a.extent > 1}
-    return _sums(stage) and all(results - names(factor) for factor in _factors(stage.body))
+    return _sums(stage) and all(results - names(factor) for factor in factors(stage.body))
 
 
 # what lies between
@@ -92,26 +106,29 @@ class _Parts:
 class _Linear:
     """Expressions of a stage and of the maps that it reads."""
 
-    def __init__(self, graph: Graph, stage: Stage) -> None:
+    def __init__(self, graph: Graph, stage: Stage, readers: Mapping[str, set[str]]) -> None:
         self._graph, self._through = graph, Through(graph, stage)
+        self._readers, self._alone = readers, {stage.name}
         self._known: dict[Expr, dict[Load, _Parts]] = {}
 
-    def parts(self, expr: Expr) -> dict[Load, _Parts]:
-        """The sums that `expr` is linear in, each by itself."""
+    def parts(self, expr: Expr, depth: int = 0) -> dict[Load, _Parts]:
+        """The sums that `expr` is linear in and that nothing but the stage is made of, each by itself."""
+        if depth > _DEPTH:
+            return {}
         if expr not in self._known:
-            self._known[expr] = self._parts(self._through.open(expr))
+            self._known[expr] = self._parts(self._through.open(expr), depth + 1)
         return self._known[expr]
 
-    def _parts(self, expr: Expr) -> dict[Load, _Parts]:
+    def _parts(self, expr: Expr, depth: int) -> dict[Load, _Parts]:
         if isinstance(expr, Load):
-            whole = not expr.guards and _is_sum(self._graph, self._graph.producer(expr.tensor))
-            return {expr: _Parts(expr)} if whole else {}
+            whole = not expr.guards and self._readers[expr.tensor] == self._alone
+            return {expr: _Parts(expr)} if whole and _is_sum(self._graph, self._graph.producer(expr.tensor)) else {}
         if not isinstance(expr, Op) or expr.dtype != _T or expr.name not in ("add", "sub", "mul", "div", "neg"):
             return {}
         negative = Const(-1.0, _T)
         first, second = expr.args if len(expr.args) == 2 else (*expr.args, negative)
         how = "mul" if expr.name == "neg" else expr.name
-        left, right = self.parts(first), self.parts(second)
+        left, right = self.parts(first, depth), self.parts(second, depth)
         found = {load: parts.then(how, second) for load, parts in left.items() if load not in right}
         if how == "sub":
             right, how = {load: parts.then("mul", negative) for load, parts in right.items()}, "add"
@@ -135,16 +152,16 @@ def _reordered(graph: Graph, outer: Stage, inner: Stage, parts: _Parts) -> Graph
     called = chain([inner.name], (name for k in count() if (name := f"{outer.name}_{k}") not in taken))
     sums = Sums(dict(graph.tensors), extents, called, outer.origin)
 
-    factors = _factors(substitute(inner.body, places, extents))
-    factors += [_as_factor(how, by) for how, by in parts.factors if names(by) & along]
-    kept = [one for one in factors if not names(one) & along]
-    for group in _connected([one for one in factors if names(one) & along], along):
-        others = names(tuple(one for one in factors if one not in group))
-        kept.append(sums.of(_product(group), names(tuple(group)) & (along | (within - others))))
-    value, left = _product(kept), [name for name in own.values() if name in names(tuple(kept))]
+    every = factors(substitute(inner.body, places, extents))
+    every += [_as_factor(how, by) for how, by in parts.factors if names(by) & along]
+    kept = [one for one in every if not names(one) & along]
+    for group in _connected([one for one in every if names(one) & along], along):
+        others = names(tuple(one for one in every if one not in group))
+        kept.append(sums.of(product(group), names(tuple(group)) & (along | (within - others))))
+    value, left = product(kept), [name for name in own.values() if name in names(tuple(kept))]
     if left:
         value = sums.stage(value, [a.name for a in outer.axes if a.name in names(value)], left, outer.name)
-    value = _times(value, (along | within) - names(tuple(factors)), extents)
+    value = _times(value, (along | within) - names(tuple(every)), extents)
     for how, by in parts.factors:
         value = value if names(by) & along else Op(how, (value, by), _T)
     if parts.rest is not None:
@@ -155,18 +172,8 @@ def _reordered(graph: Graph, outer: Stage, inner: Stage, parts: _Parts) -> Graph
     return Graph(sums.tensors, tuple(stage for part in stages for stage in part))
 
 
-def _factors(expr: Expr) -> list[Expr]:
-    if isinstance(expr, Op) and expr.name == "mul" and expr.dtype == _T:
-        return [factor for arg in expr.args for factor in _factors(arg)]
-    return [expr]
-
-
 def _as_factor(how: str, by: Expr) -> Expr:
     return by if how == "mul" else Op("div", (Const(1.0, _T), by), _T)
-
-
-def _product(factors: Sequence[Expr]) -> Expr:
-    return reduce(lambda a, b: Op("mul", (a, b), _T), factors)
 
 
 def _times(expr: Expr, unused: frozenset[str], extents: Mapping[str, int]) -> Expr:

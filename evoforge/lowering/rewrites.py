@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from evoforge.lowering.padded import padded
 from evoforge.lowering.phases import phases
 from evoforge.lowering.picked import picked
 from evoforge.lowering.reassociated import reassociated
+from evoforge.lowering.simplify import eliminate_dead
 from evoforge.lowering.stages import operations
 from evoforge.lowering.through import Through, at
 from evoforge.lowering.winograd import winograd
@@ -39,6 +40,7 @@ FINITE = ("picked", "reassociated", "winograd")
 """Those that give other NaN and infinities than the plain form: 0 · ∞ is left out, or ∞ − ∞ comes in."""
 _MOST = 64
 """Operations of a map that are done again at other places: in a chain of shifted sums they double with every step."""
+_WRAPPING = ("i8", "u8", "i16")  # where they are stored: C++ computes with longer ones
 
 
 def available(graph: Graph) -> list[str]:
@@ -54,11 +56,11 @@ def apply(graph: Graph, names: list[str]) -> Graph:
     if "welford" in names:
         graph = _pairs(graph, "sum", _sum_of_squares, "welford")
     if "picked" in names:
-        graph = _without_dead(picked(graph))
+        graph = eliminate_dead(picked(graph))
     if "reassociated" in names:
         graph = reassociated(graph)
     if "factored" in names:
-        graph = _without_dead(factored(graph))
+        graph = eliminate_dead(factored(graph))
     if "phases" in names:
         graph = phases(graph)
     if "padded" in names:
@@ -82,11 +84,13 @@ def unfold(graph: Graph) -> Graph:
             producer = done.get(producers[node.tensor].name)
             if producer is None or producer.kind != "map" or _in_place(node, producer, extents):
                 return node
+            if graph.tensors[node.tensor].dtype in _WRAPPING:
+                return node
             return at(producer, node, extents) if operations(producer.body) <= _MOST else node
 
         done[stage.name] = replace(stage, body=rewrite(stage.body, visit))
         stages.append(done[stage.name])
-    return _without_dead(Graph(graph.tensors, tuple(stages)))
+    return eliminate_dead(Graph(graph.tensors, tuple(stages)))
 
 
 def _in_place(load: Load, producer: Stage, extents: Mapping[str, int]) -> bool:
@@ -95,19 +99,6 @@ def _in_place(load: Load, producer: Stage, extents: Mapping[str, int]) -> bool:
         if a.extent != 1 and (name is None or extents.get(name) != a.extent):
             return False
     return True
-
-
-def _without_dead(graph: Graph) -> Graph:
-    stages = list(graph.stages)
-    changed = True
-    while changed:
-        used = {load.tensor for stage in stages for load in loads(stage.body)}
-        kept = [s for s in stages if any(o and (o in used or graph.tensors[o].kind == "out") for o in s.outputs)]
-        changed = len(kept) < len(stages)
-        stages = kept
-    live = {o for stage in stages for o in stage.outputs if o}
-    tensors = {name: t for name, t in graph.tensors.items() if t.kind != "tmp" or name in live}
-    return Graph(tensors, tuple(stages))
 
 
 def _same_domain(a: Stage, b: Stage) -> bool:
@@ -148,24 +139,23 @@ def _sum_of_squares(graph: Graph, first: Stage, second: Stage) -> bool:
 
 
 def _pairs(graph: Graph, monoid: str, matches: Any, merged: str) -> Graph:
-    reading = _reading(graph)
-    for first in graph.stages:
-        if first.kind != "reduce" or first.monoid != monoid or not _float(graph, first):
-            continue
-        for second in reading.get(first.outputs[0], ()):
+    firsts = [one for one in graph.stages if one.kind == "reduce" and one.monoid == monoid and _float(graph, one)]
+    reading = _reading(graph, {str(first.outputs[0]) for first in firsts})
+    for first in firsts:
+        for second in reading.get(str(first.outputs[0]), ()):
             if _same_domain(first, second) and matches(graph, first, second):
                 return _pairs(_merged(graph, first, second, merged), monoid, matches, merged)
     return graph
 
 
-def _reading(graph: Graph) -> dict[str | None, list[Stage]]:
-    """Tensor → the reductions that read it, by themselves or through maps."""
-    through: dict[str, set[str]] = {}  # by what a map writes: itself and all that it is made of
-    found: dict[str | None, list[Stage]] = {}
+def _reading(graph: Graph, wanted: Set[str]) -> dict[str, list[Stage]]:
+    """Those of `wanted`, none a map's result, and the reductions that read them, by themselves or through maps."""
+    through = {name: {name} for name in wanted}  # what a tensor is made of
+    found: dict[str, list[Stage]] = {}
     for stage in graph.stages:
-        read = {name for load in loads(stage.body) for name in through.get(load.tensor, (load.tensor,))}
+        read = {name for load in loads(stage.body) for name in through.get(load.tensor, ())}
         if stage.kind == "map":
-            through |= {out: {out, *read} for out in stage.outputs if out}
+            through |= {out: read for out in stage.outputs if out and read}
         elif stage.kind == "reduce":
             for name in read:
                 found.setdefault(name, []).append(stage)
@@ -214,4 +204,4 @@ def _cancelled(graph: Graph, total: str, mean: str, count: float) -> Graph:
         return node
 
     stages = tuple(replace(stage, body=rewrite(stage.body, visit)) for stage in graph.stages)
-    return _without_dead(Graph(graph.tensors, stages))
+    return eliminate_dead(Graph(graph.tensors, stages))

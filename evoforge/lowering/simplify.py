@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from evoforge.lowering.index import Extents, add, axis, bounds, const, plain_axis, scale, substitute
+from evoforge.lowering.index import Extents, add, axis, bounds, const, plain_axis, position, scale, substitute
 from evoforge.lowering.ir import (
     Affine,
     Axis,
@@ -138,7 +138,7 @@ def folded(node: Any, extents: Extents) -> Any:
         return _decided(node, extents)
     if not isinstance(node, Op) or node.dtype not in _INTEGERS or node.name not in ("add", "sub", "mul"):
         return node
-    left, right = (_index_of(arg) for arg in node.args)
+    left, right = (position(arg) for arg in node.args)
     if left is None or right is None:
         return node
     if node.name != "mul":
@@ -153,7 +153,7 @@ def _direct(index: Affine) -> Affine:
     """Without indices that are read from positions."""
     found = const(index.const)
     for factor, atom in index.terms:
-        made = _index_of(atom.value) if isinstance(atom, Indirect) else None
+        made = position(atom.value) if isinstance(atom, Indirect) else None
         found = add(found, scale(made, factor) if made is not None else Affine(((factor, atom),)))
     return found
 
@@ -172,7 +172,7 @@ def _decided(op: Op, extents: Extents) -> Expr:
 
 def _range(expr: Expr, extents: Extents) -> tuple[float, float]:
     """Smallest and largest value of whole numbers that positions alone decide, infinite where nothing is known."""
-    index = _index_of(expr)
+    index = position(expr)
     if index is not None:
         return bounds(index, extents)
     if isinstance(expr, Op) and expr.dtype in _INTEGERS:
@@ -186,12 +186,6 @@ def _range(expr: Expr, extents: Extents) -> tuple[float, float]:
     return -math.inf, math.inf
 
 
-def _index_of(expr: Expr) -> Affine | None:
-    if isinstance(expr, Position):
-        return expr.index
-    return const(int(expr.value)) if isinstance(expr, Const) and isinstance(expr.value, int) else None
-
-
 # copies to outputs
 
 
@@ -202,7 +196,7 @@ def absorb_copies(graph: Graph) -> Graph:
     other stage is laid out as the output if that only permutes dimensions or adds sizes of 1.
     """
     for name in [stage.name for stage in graph.stages if stage.kind == "map"]:
-        copy = next((stage for stage in graph.stages if stage.name == name), None)
+        copy = graph.by_name.get(name)
         if copy is None:  # evaluated at an output already
             continue
         load = copy.body.arg if isinstance(copy.body, Cast) else copy.body

@@ -66,17 +66,28 @@ class ScheduleSpace:
         self.l1_bytes, self.l2_bytes = l1_bytes, l2_bytes
         self.lanes = max(4, vector_bytes // 4)
         self.threads, self.matrix_parts = threads, matrix_parts
-        self.unfused = _unfused(graphs[0])
         self._machine = Machine(self.lanes, l2_bytes)
-        self._whole = signature_of(graphs[0])
-        self._traced = trace_signature(graphs[0], self._whole, l2_bytes) or self._whole
-        self._graphs = [rewrites.unfold(graph) for graph in graphs]
-        nbytes = self._whole.input_bytes + self._whole.constant_bytes + self._whole.output_bytes
-        self._busy = sum(flops(graphs[0]).values()) > _BUSY * nbytes
         self._forms: dict[tuple[str, ...], tuple[Domain, ...]] = {}
         self._kernels: dict[str, tuple[str, Kernel]] = {}
         self._cells: dict[tuple[str, tuple[tuple[str, int], ...]], Cell] = {}
-        self._genes = Genes(self._domains(())[0], self._rewrites(), threads, l1_bytes, l2_bytes, bool(matrix_parts))
+        try:
+            self._open(graphs)
+        except RecursionError:
+            raise UnsupportedError(
+                "expected operators that a kernel can be made of without nesting thousands deep, got a longer chain of "
+                f"{_origins(graphs[0])}; make a shorter loop of it, or start from a kernel of your own with --from"
+            ) from None
+
+    def _open(self, graphs: Sequence[Graph]) -> None:
+        self.unfused = _unfused(graphs[0])
+        self._whole = signature_of(graphs[0])
+        self._traced = trace_signature(graphs[0], self._whole, self.l2_bytes) or self._whole
+        self._graphs = [rewrites.unfold(graph) for graph in graphs]
+        nbytes = self._whole.input_bytes + self._whole.constant_bytes + self._whole.output_bytes
+        self._busy = sum(flops(graphs[0]).values()) > _BUSY * nbytes
+        self._genes = Genes(
+            self._domains(())[0], self._rewrites(), self.threads, self.l1_bytes, self.l2_bytes, bool(self.matrix_parts)
+        )
         self._aiming = Aiming(self._genes, self.implied_cell, self._parameters)
         self._printed({})
 
@@ -247,10 +258,7 @@ class ScheduleSpace:
         return self._kernels[key]
 
     def _title(self) -> str:
-        words = dict.fromkeys(
-            stage.origin.split(".")[1] if "." in stage.origin else stage.origin for stage in self._graphs[0].stages
-        )
-        return "Computes " + ", ".join(word for word in words if word and word != "copy") + "."
+        return f"Computes {_origins(self._graphs[0])}."
 
     # choices
 
@@ -261,6 +269,12 @@ class ScheduleSpace:
         return weight
 
     # aiming
+
+
+def _origins(graph: Graph) -> str:
+    """The operators that a graph is made of, each once."""
+    words = [stage.origin.split(".")[1] if "." in stage.origin else stage.origin for stage in graph.stages]
+    return ", ".join(word for word in dict.fromkeys(words) if word and word != "copy")
 
 
 def _unfused(graph: Graph) -> int:

@@ -23,11 +23,11 @@ def split_axes(graph: Graph) -> Graph:
     Reduction axes, and the axes of stages that write temporaries; an output keeps its own axes.
     """
     for name in [stage.name for stage in graph.stages]:
-        stage = next(s for s in graph.stages if s.name == name)
+        stage = graph.by_name[name]
         fixed = any(out and graph.tensors[out].kind == "out" for out in stage.outputs) or stage.kind == "scan"
         candidates = [*(() if fixed else stage.axes), *(() if stage.kind == "scan" else stage.reduction)]
         for candidate in candidates:
-            current = next(s for s in graph.stages if s.name == name)
+            current = graph.by_name[name]
             sizes = _split_sizes(current, candidate)
             if sizes:
                 graph = _split(graph, current, candidate, sizes)
@@ -119,7 +119,7 @@ def split_outputs(graph: Graph) -> Graph:
     """
     for name in [stage.name for stage in graph.stages]:
         for _ in range(_SPLITS):
-            stage = next(s for s in graph.stages if s.name == name)
+            stage = graph.by_name[name]
             found = _splittable(stage)
             if found is None:
                 break
@@ -149,7 +149,7 @@ def _splittable(stage: Stage) -> tuple[Axis, int] | None:
 
 def _follow(graph: Graph, name: str, joined: Affine, sizes: Sequence[int]) -> Graph:
     """Splits the axes of the maps that stage `name` reads at `joined`, so that both walk the same axes."""
-    for load in loads(next(s for s in graph.stages if s.name == name).body):
+    for load in loads(graph.by_name[name].body):
         producer = graph.producer(load.tensor)
         if producer is None or producer.kind != "map" or graph.tensors[load.tensor].kind != "tmp":
             continue

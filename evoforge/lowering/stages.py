@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from evoforge.core import DTYPES
 from evoforge.lowering.ir import Cast, Const, Expr, Graph, Load, Op, Position, Stage, Tensor, Where, loads, nodes
 
-__all__ = ["CHEAP", "dtype_of", "else_value", "extents_of", "operations", "readers", "row_major"]
+__all__ = ["CHEAP", "dtype_of", "else_value", "extents_of", "factors", "operations", "product", "readers", "row_major"]
 
 CHEAP = 8
 """Operations that are worth doing again wherever their result is read."""
@@ -47,6 +48,18 @@ def readers(graph: Graph, tensor: str) -> list[Stage]:
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     """Strides of a contiguous tensor, in elements."""
     return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+def factors(expr: Expr) -> list[Expr]:
+    """What a product of f32 is made of."""
+    if isinstance(expr, Op) and expr.name == "mul" and expr.dtype == "f32":
+        return [factor for arg in expr.args for factor in factors(arg)]
+    return [expr]
+
+
+def product(factors: Sequence[Expr]) -> Expr:
+    """The inverse of `factors`."""
+    return reduce(lambda a, b: Op("mul", (a, b), "f32"), factors)
 
 
 def operations(expr: Any) -> int:

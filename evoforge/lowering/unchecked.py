@@ -17,20 +17,23 @@ def unchecked() -> Iterator[None]:
     """While active, such functions are plain formulas, and autocast is refused: the reference is not rounded by it."""
     import torch
 
-    replaced: list[tuple[Any, str, Callable[..., Any]]] = [
+    replaced: list[tuple[Any, str, Any]] = [
         (torch.nn.functional, "gaussian_nll_loss", _gaussian_nll_loss),
+        (torch.nn.modules.transformer, "_detect_is_causal_mask", _is_causal),
+        (torch.distributions.Distribution, "_validate_args", False),
         (torch.autocast, "__enter__", _no_autocast(torch.autocast.__enter__)),
     ]
     for owner in (torch, torch.Tensor):
         replaced += [(owner, "cov", _cov(owner.cov)), (owner, "corrcoef", _corrcoef)]
+        replaced.append((owner, "quantile", _quantile(owner.quantile)))
     before = [getattr(owner, name) for owner, name, _ in replaced]
     try:
-        for owner, name, function in replaced:
-            setattr(owner, name, function)
+        for owner, name, plain in replaced:
+            setattr(owner, name, plain)
         yield
     finally:
-        for (owner, name, _), function in zip(replaced, before, strict=True):
-            setattr(owner, name, function)
+        for (owner, name, _), checked in zip(replaced, before, strict=True):
+            setattr(owner, name, checked)
 
 
 def _no_autocast(enter: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,6 +67,25 @@ def _corrcoef(input: Any) -> Any:
         return made / made
     size = made.diagonal().sqrt()
     return (made / size[:, None] / size[None, :]).clip(-1, 1)
+
+
+def _is_causal(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
+    """A mask is applied as it is given, whether or not it is a causal one."""
+    return is_causal is True
+
+
+def _quantile(checked: Callable[..., Any]) -> Callable[..., Any]:
+    """torch's formula for one number: between two neighbours in order, NaN where there is one."""
+    import torch
+
+    def quantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = False, **options: Any) -> Any:
+        if not isinstance(q, float) or not 0 <= q <= 1 or dim is None or not input.ndim or options:
+            return checked(input, q, dim, keepdim, **options)
+        place = q * (input.shape[dim] - 1)
+        below, above = (input.kthvalue(k + 1, dim, keepdim).values for k in (math.floor(place), math.ceil(place)))
+        return torch.where(input.isnan().any(dim, keepdim), math.nan, below.lerp(above, place - math.floor(place)))
+
+    return quantile
 
 
 def _gaussian_nll_loss(

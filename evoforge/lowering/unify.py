@@ -143,7 +143,7 @@ def _skeleton(single: _Single) -> tuple[Any, ...]:
     tensors = [(t.name, t.dtype, t.kind, len(t.shape)) for t in single.graph.tensors.values()]
     found: list[Any] = [sorted(tensors)]
     for stage in single.graph.stages:
-        found.append((stage.name, stage.kind, stage.monoid, stage.outputs, stage.reverse, stage.exclusive))
+        found.append((stage.name, stage.kind, stage.monoid, stage.outputs))
         for part in nodes(single.bodies[stage.name]):
             if isinstance(part, Op):
                 found.append((part.name, part.dtype, len(part.args)))
@@ -318,7 +318,7 @@ class _Builder:
             kind, monoid = "map", None  # of one element
         return Node(
             stage.name, kind, monoid, axes, reduction, body, stage.outputs, stage.origin, accesses,
-            self._write(stage, target, mine), stage.reverse, stage.exclusive, stage.apart,
+            self._write(stage, target, mine), stage.apart,
         )  # fmt: skip
 
     def _access(self, row: Sequence[Load], stage: Stage, mine: Mapping[str, str]) -> Access:

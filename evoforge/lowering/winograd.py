@@ -59,7 +59,7 @@ _FILTERS = {
 def winograd(graph: Graph) -> Graph:
     """`graph` with every convolution that it pays for in this form."""
     for name in [stage.name for stage in graph.stages]:
-        stage = next((one for one in graph.stages if one.name == name), None)
+        stage = graph.by_name.get(name)
         found = _find(graph, stage) if stage is not None else None
         if found is not None:
             graph = split_axes(found.applied())

@@ -207,9 +207,7 @@ class _StagePrinter:
     def scan(self, value: str) -> list[str]:
         dtype = dtype_of(self.stage.body, self.graph.tensors)
         start, step = monoid_step(str(self.stage.monoid), dtype, "acc", value)
-        store = self.store(0, "acc")
-        steps = [*self.body, store, step] if self.stage.exclusive else [*self.body, step, store]
-        return [start, *_loops(self.stage.reduction, steps, backwards=self.stage.reverse)]
+        return [start, *_loops(self.stage.reduction, [*self.body, step, self.store(0, "acc")])]
 
     # memory
 
@@ -295,13 +293,12 @@ def _indent(lines: Sequence[str]) -> list[str]:
     return [textwrap.indent(line, "    ") for line in lines]
 
 
-def _loops(axes: Sequence[Axis], inner: Sequence[str], backwards: bool = False) -> list[str]:
+def _loops(axes: Sequence[Axis], inner: Sequence[str]) -> list[str]:
     """`inner` inside one loop per axis; no axes give a bare block."""
     if not axes:
         return ["{", *_indent(inner), "}"]
     lines = list(inner)
     for a in reversed(axes):
-        head = f"int64_t {a.name} = {a.extent - 1}; {a.name} >= 0; --{a.name}"
-        head = head if backwards else f"int64_t {a.name} = 0; {a.name} < {a.extent}; ++{a.name}"
+        head = f"int64_t {a.name} = 0; {a.name} < {a.extent}; ++{a.name}"
         lines = [f"for ({head}) {{", *_indent(lines), "}"]
     return lines

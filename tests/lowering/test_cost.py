@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from evoforge.core import Signature, TensorSpec
+from evoforge.lowering import idle
 from evoforge.lowering.capture import capture_graph
 from evoforge.lowering.cost import flops, laid_out, read_elements, trace_signature
 from evoforge.lowering.ir import Graph
@@ -236,3 +237,23 @@ def test_results_that_come_together_again_and_again_are_walked_once() -> None:
         return x.sum()
 
     assert count(unrolled, torch.randn(64, 128), torch.randn(128, 96)) < 64 * 96 * 200
+
+
+def test_a_padded_stencil_that_is_unrolled_is_looked_through_so_far() -> None:
+    """Every step reads the one before three times: seen through, there are 3¹⁰ of the first."""
+
+    def stencil(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(10):
+            padded = F.pad(x, (1, 1))
+            x = padded[:, 2:] * 0.25 + padded[:, 1:-1] * 0.5 + padded[:, :-2] * 0.25
+        return x
+
+    asked = []
+
+    class Watched(idle._Walk):
+        def _places(self, *arguments: Any) -> Any:
+            asked.append(arguments)
+            return super()._places(*arguments)
+
+    Watched(graph_of(stencil, torch.randn(4, 64))).run()
+    assert len(asked) < 20000

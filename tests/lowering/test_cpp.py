@@ -472,6 +472,25 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     ),
     "whole_quotients": (Module(lambda x, y: x // y), [torch.arange(1.0, 38.0), torch.full((37,), 0.1)]),
     "cumprod": (Module(lambda x, y: (x.cumprod(1), (y > 3).cumsum(0))), [1 + rand(4, 37) / 8, torch.arange(12)]),
+    "wrapped_elsewhere": (
+        Module(lambda a, b, c: ((a + b)[:, 1:].float(), (a * 3)[:, :5].long() + 1, (c * c).flip(1).float().sum(1))),
+        [
+            torch.arange(74, dtype=torch.uint8).view(2, 37) * 3, torch.full((2, 37), 200, dtype=torch.uint8),
+            torch.arange(74, dtype=torch.int16).view(2, 37) * 9,
+        ],
+    ),
+    "scatter_product": (
+        Module(lambda x, y, i: (x.scatter(1, i, y, reduce="multiply"), x.scatter(1, i, 2.5, reduce="add"))),
+        [rand(3, 37), rand(3, 4), PLACES],
+    ),
+    "bags_of_any_length": (
+        Module(lambda i, w, at: (fn.embedding_bag(i, w, at, mode="sum"), fn.embedding_bag(i, w, at, mode="max"))),
+        [torch.arange(30) * 7 % 11, rand(11, 37), torch.tensor([0, 4, 4, 15])],
+    ),
+    "fake_quantised": (
+        Module(lambda x: torch.fake_quantize_per_tensor_affine(x, 0.125, 3, 0, 15) @ x.T), [rand(5, 37)],
+    ),
+    "windows_in_memory": (Module(lambda x, w: (x * 2).as_strided((30, 7), (3, 2), 1) @ w), [rand(11, 37), rand(7, 20)]),
 }  # fmt: skip
 
 
@@ -1407,3 +1426,42 @@ def test_sums_that_a_triangle_hides_are_not_taken(tmp_path: Path) -> None:
     for function in read:
         graph = capture_graph(Module(function), [rand(45, 60), rand(60, 39)])
         assert "if (" not in blocked(space_of(graph, 8), "both")
+
+
+def test_long_loops_are_kept_in_pieces(tmp_path: Path) -> None:
+    """A chain is computed to its start wherever it is read, unless something between is kept."""
+
+    def iterated(x: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+        for _ in range(300):
+            x = torch.tanh(x * a + 0.1)
+        return x
+
+    def scanned(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        h, found = torch.zeros_like(a[:, 0]), []
+        for t in range(a.shape[1]):
+            h = a[:, t] * h + b[:, t]
+            found.append((h * c[:, t, None]).sum(-1))
+        return torch.stack(found, 1)
+
+    def written(x: torch.Tensor) -> torch.Tensor:
+        h, out = x[:, 0], torch.zeros_like(x)
+        for t in range(x.shape[1]):
+            h = torch.sin(h) + x[:, t]
+            out[:, t] = h
+        return out
+
+    cases: list[tuple[str, nn.Module, list[torch.Tensor]]] = [
+        ("iterated", Module(iterated), [rand(3, 37), rand(37) / 8]),
+        ("scanned", Module(scanned), [rand(2, 50, 3, 5).sigmoid(), rand(2, 50, 3, 5), rand(2, 50, 5)]),
+        ("written", Module(written), [rand(2, 50, 9)]),
+    ]
+    kernels = []
+    for case, model, inputs in cases:
+        graph = capture_graph(model.eval(), inputs)
+        space = space_of(graph, 8)
+        for genome in ({}, space.default()):
+            source = space.render(genome)
+            assert len(source) < 2000 * len(graph.stages), case
+            declared = ParameterSpace.parse(source).defaults()
+            kernels.append((Compiled(case, str(genome), source, declared, graph), model, inputs))
+    check_all(kernels, tmp_path)

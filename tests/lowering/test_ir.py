@@ -51,6 +51,11 @@ def test_capture_gives_json_that_is_a_graph_again() -> None:
     assert [stage.monoid for stage in graph.stages] == ["max", None, "sum", None]
 
 
+def test_stages_that_an_earlier_version_stored_are_read() -> None:
+    stage = Stage("sum", "scan", (), X, ("tmp0",), (Axis("r0", 3),), "sum", ("r0",))
+    assert from_json({**to_json(stage), "reverse": False, "exclusive": False}) == stage
+
+
 def test_names_are_in_abi_order_and_producers_are_found() -> None:
     tensors = {f"in{k}": Tensor(f"in{k}", (), (), "f32", "in") for k in (10, 2, 0)}
     tensors["out0"] = Tensor("out0", (), (), "f32", "out")

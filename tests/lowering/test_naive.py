@@ -138,6 +138,14 @@ POINTWISE = {
     "broadcast": f(lambda x, y, z: (x + y * 2 - z) / (y.abs() + 1), X, normal(5, 1), normal(7)),
     "ldexp": f(lambda x, n, y: (x.ldexp(n), x.ldexp(y), n.ldexp(n)), X[0], integers(-9, 9, 5, 7), Y[0]),
     "powers": f(lambda x, y: (x**2, x**3, x**-1, x**0.5, x**y, 2.0**x, x**1.7), positive(4, 5), normal(4, 5)),
+    "fake_quantised": f(
+        lambda x: (
+            torch.fake_quantize_per_tensor_affine(x, 0.1, 10, 0, 20),
+            torch.fake_quantize_per_tensor_affine(x, 0.3, 0, -4, 3),
+            *torch.ops.aten.fake_quantize_per_tensor_affine_cachemask(x, 0.1, 0, -8, 7),
+        ),
+        X,
+    ),
     "division": f(lambda x, y: (x // y, x % y, torch.fmod(x, y), torch.div(x, y, rounding_mode="trunc")), X, Y),
     "compare": f(
         lambda x, y: (x > y, x <= y, x == y, (x > 0) & (y > 0), (x > 0) ^ (y > 0), x.isnan() | (x != 0)), X, Y
@@ -236,6 +244,29 @@ VIEWS = {
         integers(0, 11, 12),
         normal(11, 6),
     ),
+    "bags_of_any_length": f(
+        lambda i, w, p, at: (
+            *(F.embedding_bag(i, w, at, mode=mode) for mode in ("sum", "mean", "max")),
+            *(F.embedding_bag(i, w, at.int(), mode=mode, padding_idx=2) for mode in ("sum", "mean", "max")),
+            F.embedding_bag(i, w, at, mode="sum", per_sample_weights=p),
+            F.embedding_bag(i, w, at, include_last_offset=True),
+        ),
+        integers(0, 5, 12),
+        normal(5, 6),
+        normal(12),
+        torch.tensor([0, 3, 3, 9, 12]),
+    ),
+    "windows_in_memory": f(
+        lambda x, y: (
+            x.as_strided((4, 3), (3, 1), 1),
+            x.as_strided((5, 2, 3), (2, 3, 1)),
+            x.as_strided((2, 4), (0, 2)),
+            y.as_strided((4, 4, 3), (6, 1, 1)),
+            (y[2:] * 2).as_strided((3, 2), (4, 1)),
+        ),
+        normal(14),
+        normal(4, 6),
+    ),
     "fold": f(
         lambda x, y: (
             F.fold(x, (4, 5), 2),
@@ -332,11 +363,23 @@ ORDERS = {
         TIED,
         SPECIAL,
     ),
+    "quantiles": f(
+        lambda x, y: (
+            torch.quantile(x, 0.9, dim=-1),
+            x.quantile(0.25, 1, keepdim=True),
+            x.quantile(0.0, 0),
+            x.quantile(1.0, 0),
+            y[:, 2:].quantile(0.5, 1),
+        ),
+        X,
+        torch.cat([SPECIAL[:, :3], SPECIAL.flip(0)], 1),
+    ),
     "topk": f(lambda x: (*x.topk(3), *x.topk(2, 1, largest=False), *x.topk(1, 0), *x.sum().topk(1)), X),
     "few_of_many": f(
         lambda x, y, z: (
             *x.topk(3),
             *x.topk(16, largest=False),
+            *x.topk(40),
             *x.kthvalue(5),
             *x.T.topk(2, 0, largest=False),
             y.topk(2)[0],
@@ -365,6 +408,14 @@ LOSSES = {
     "mse": f(lambda x, y: (F.mse_loss(x, y), F.l1_loss(x, y), F.mse_loss(x, y, reduction="sum")), X, Y),
     "huber": f(
         lambda x, y: (F.smooth_l1_loss(x, y), F.huber_loss(x, y, delta=0.7), F.smooth_l1_loss(x, y, beta=0.5)), X, Y
+    ),
+    "log_likelihood": f(
+        lambda x, y: (
+            torch.distributions.Normal(x, y.exp()).log_prob(x * y),
+            torch.distributions.Categorical(logits=x).entropy(),
+        ),
+        X,
+        Y,
     ),
     "gaussian_nll": f(
         lambda x, y: (
@@ -473,6 +524,18 @@ CONTRACTIONS = {
     ),
     "grouped_heads": f(
         lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), normal(2, 4, 5, 4), normal(2, 2, 5, 4)
+    ),
+    "whole_products": f(torch._int_mm, integers(-128, 127, 18, 8).char(), integers(-128, 127, 8, 16).char()),
+    "encoder": m(
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 12, 0.0, batch_first=True), 1),
+        normal(2, 5, 8),
+        nn.Transformer.generate_square_subsequent_mask(5),
+    ),
+    "decoder": m(
+        nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 12, 0.0, batch_first=True), 1),
+        normal(2, 5, 8),
+        normal(2, 3, 8),
+        normal(5, 5),
     ),
     "multihead": m(nn.MultiheadAttention(8, 2, batch_first=True), *[normal(2, 5, 8)] * 3),
 }

@@ -15,6 +15,8 @@ from evoforge.core import ParameterSpace, Strategy
 from evoforge.errors import UnsupportedError, UsageError
 from evoforge.lowering import planner
 from evoforge.lowering.capture import capture_graph
+from evoforge.lowering.index import axis
+from evoforge.lowering.ir import Axis, Expr, Graph, Load, Op, Stage, Tensor
 from evoforge.lowering.regions import regions
 from evoforge.lowering.space import ScheduleSpace
 
@@ -317,6 +319,17 @@ def test_rewrites_fit_whatever_was_computed_before() -> None:
 
 def test_sums_of_neighbours_are_kept_before_they_are_too_long() -> None:
     assert space_of(Blurred(), [(64, 128)]).render({}).count(" + ") < 2000
+
+
+def test_chains_that_nest_too_deeply_are_refused_by_name() -> None:
+    """What holds 400 operators within one another, none of which can be kept for itself."""
+    body: Expr = Load("in0", (axis("i0"),))
+    for _ in range(400):
+        body = Op("tanh", (body,), "f32")
+    tensors = {"in0": Tensor("in0", (64,), (1,), "f32", "in"), "out0": Tensor("out0", (64,), (1,), "f32", "out")}
+    graph = Graph(tensors, (Stage("s", "map", (Axis("i0", 64),), body, ("out0",), origin="aten.tanh.default"),))
+    with pytest.raises(UnsupportedError, match=r"nesting.*tanh"):
+        ScheduleSpace([graph], l1_bytes=48 << 10, l2_bytes=1 << 20, vector_bytes=64, threads=2)
 
 
 def test_an_unknown_gene_value_is_refused() -> None:

@@ -1,6 +1,7 @@
-"""Bags of embeddings: sums, means and maxima of rows that are looked up, for bags of one length.
+"""Bags of embeddings: sums, means and maxima of rows that are looked up.
 
-Bags whose lengths are data (offsets as an input) are refused: a loop's length does not depend on values here.
+A loop's length does not depend on values here: where those of bags do (offsets as an input), every bag looks at all
+indices for its own, which bounds how many there may be.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from evoforge.lowering.index import add, affine, axis, scale
-from evoforge.lowering.ir import Affine, Const, Expr, Indirect, Position
+from evoforge.lowering.index import add, affine, axis, const, scale
+from evoforge.lowering.ir import Affine, Cast, Const, Expr, Indirect, Position
 from evoforge.lowering.operators.builder import Builder, Value, number, op, where
 from evoforge.lowering.operators.registry import register
+from evoforge.lowering.operators.scatter import joined
+from evoforge.lowering.operators.views import guarded
 
 __all__: list[str] = []
 
@@ -29,7 +32,7 @@ def _embedding_bag(
     shape, t = b.out_shape(0), b.out_dtype(0)
     length = which.shape[0] // max(shape[0], 1)
     if offsets.expr != Position(scale(axis("d0"), length), offsets.dtype) or length * shape[0] != which.shape[0]:
-        raise b.refuse("offsets that are data, or bags of several lengths (give it indices of two dimensions)")
+        return _ragged(b, table, which, offsets, mode, weights, padding), None, None, None
     skips = padding is not None and padding >= 0
     empty = -math.inf if mode == 2 else 0.0
 
@@ -60,3 +63,27 @@ def _embedding_bag(
         return where(none, number(0, t), value if mode == 2 else op("div", value, size, dtype=t), t)
 
     return b.map(shape, t, finished), None, None, None
+
+
+def _ragged(
+    b: Builder, table: Value, which: Value, offsets: Value, mode: int, weights: Value | None, padding: int | None
+) -> Value:
+    """A bag reaches from its own offset to the next one, if there is one; an empty one is 0."""
+    shape, t, count = b.out_shape(0), b.out_dtype(0), which.shape[0]
+
+    def hit(i: Index, r: Index, e: dict[str, int]) -> Expr:
+        here, start = Position(r[0], "i64"), offsets.read([i[0]], e, "i64")
+        end: Expr = guarded(offsets, [add(i[0], const(1))], e, float(count))
+        end = end if offsets.dtype == "i64" else Cast(end, "i64")
+        inside = op("and", op("ge", here, start, dtype="bool"), op("lt", here, end, dtype="bool"), dtype="bool")
+        if padding is None or padding < 0:
+            return inside
+        kept = op("ne", which.read([r[0]], e), Const(padding, which.dtype), dtype="bool")
+        return op("and", inside, kept, dtype="bool")
+
+    def written(i: Index, r: Index, e: dict[str, int]) -> Expr:
+        value = table.read([affine([(1, Indirect(which.read([r[0]], e)))]), i[1]], e, t)
+        return value if weights is None else op("mul", value, weights.read([r[0]], e, t), dtype=t)
+
+    how = ("sum", "mean", "amax")[mode]
+    return joined(b, Value(shape, number(0, t), t), [count], hit, written, how, own=how == "sum")

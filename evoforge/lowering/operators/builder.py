@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from evoforge.errors import TaskError, UnsupportedError
@@ -148,10 +149,11 @@ class Builder:
     origin: str = ""
     place: Callable[[], str] = str  # `` at file:line: code`` of the node being handled
     meta: Any = None
-    metas: dict[int, Any] = field(default_factory=dict)
+    given: Any = None  # what torch says about the node's first argument
     held: frozenset[str] = frozenset(_SHORT)
     wide: bool = False
     exact: set[str] = field(default_factory=set)  # tensors that were rounded to the type that the export says
+    _names: set[str] = field(default_factory=set)  # of the stages
 
     # what torch says about the node being handled
 
@@ -251,11 +253,13 @@ class Builder:
             outputs.append(name)
             values.append(self.value(name))
         base = self.node_name + (f"_{hint}" if hint else "")
-        taken = {stage.name for stage in self.stages}
-        name = next(n for k in range(len(taken) + 1) if (n := base if k == 0 else f"{base}_{k}") not in taken)
-        made = Stage(name, kind, axes, body, tuple(outputs), reduction, monoid, order, origin=self.origin)
-        self.stages.append(made)
+        name = next(n for k in count() if (n := base if k == 0 else f"{base}_{k}") not in self._names)
+        self._enter(Stage(name, kind, axes, body, tuple(outputs), reduction, monoid, order, origin=self.origin))
         return values
+
+    def _enter(self, stage: Stage) -> None:
+        self.stages.append(stage)
+        self._names.add(stage.name)
 
     def rounded(self, made: Any, meta: Any) -> Any:
         """What a handler made, rounded where it is of a 16-bit type that is not `held`."""
@@ -278,7 +282,7 @@ class Builder:
         body = value.read(index, extents)
         self.tensors[name] = Tensor(name, value.shape, row_major(value.shape), dtype, "out")
         copied = body if value.dtype == dtype else Cast(body, dtype)
-        self.stages.append(Stage(f"store_{name}", "map", axes, copied, (name,), origin="copy"))
+        self._enter(Stage(f"store_{name}", "map", axes, copied, (name,), origin="copy"))
 
     def value(self, tensor: str) -> Value:
         """A whole tensor as a value; 16-bit floats are read as f32."""

@@ -45,7 +45,7 @@ def product_sum(
     return b.sum(shape, [sizes[letter] for letter in summed], t, body, hint)
 
 
-@register("mm", "bmm", "matmul", "mv", "dot")
+@register("mm", "bmm", "matmul", "mv", "dot", "_int_mm")
 def _matmul(b: Builder, x: Value, y: Value) -> Value:
     """torch.matmul: one-dimensional sides are vectors, leading dimensions broadcast."""
     t = b.out_dtype()

@@ -21,7 +21,7 @@ __all__: list[str] = []
 Index = list[Affine]
 
 _LONGEST = 512
-_FEW = 16
+_FEW = 64
 _ONE, _NONE = Const(1.0, "f32"), Const(0.0, "f32")  # places are counted in floats, which are vectors everywhere
 
 

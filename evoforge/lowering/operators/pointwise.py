@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from evoforge.lowering.index import add, const, scale
 from evoforge.lowering.ir import Cast, Const, Expr, Position
 from evoforge.lowering.operators.builder import (
@@ -273,6 +275,31 @@ def _lerp(b: Builder, start: Value, end: Value, weight: Arg) -> Value:
         return op("add", p, op("mul", w, op("sub", q, p, dtype=t), dtype=t), dtype=t)
 
     return b.pointwise(formula, start, end, weight)
+
+
+@register("fake_quantize_per_tensor_affine", "fake_quantize_per_tensor_affine_cachemask")
+def _fake_quantized(b: Builder, x: Value, step: float, zero: int, low: int, high: int) -> Any:
+    """To whole steps and back; with the mask, where none was cut off."""
+    masks = "cachemask" in b.origin
+    t = b.out_dtype(0 if masks else None)
+    often = float(np.float32(1) / np.float32(step))  # as torch rounds it: another one rounds elsewhere
+
+    def whole(index: Any, extents: dict[str, int]) -> Expr:
+        steps = op("round", op("mul", x.read(index, extents, t), number(often, t), dtype=t), dtype=t)
+        return op("add", steps, number(zero, t), dtype=t)
+
+    def value(index: Any, extents: dict[str, int]) -> Expr:
+        cut = op("min", op("max", made.read(index, extents), number(low, t), dtype=t), number(high, t), dtype=t)
+        return op("mul", op("sub", cut, number(zero, t), dtype=t), number(step, t), dtype=t)
+
+    def inside(index: Any, extents: dict[str, int]) -> Expr:
+        here = made.read(index, extents)
+        above, below = (op(name, here, number(edge, t), dtype="bool") for name, edge in (("ge", low), ("le", high)))
+        return op("and", above, below, dtype="bool")
+
+    made = b.map(x.shape, t, whole, "steps")
+    found = b.map(x.shape, t, value)
+    return (found, b.map(x.shape, "bool", inside, "mask")) if masks else found
 
 
 @register("addcmul", "addcdiv")

@@ -18,7 +18,7 @@ from evoforge.lowering.operators.registry import register
 from evoforge.lowering.operators.views import behind, reshaped
 from evoforge.lowering.stages import row_major
 
-__all__: list[str] = []
+__all__ = ["joined"]
 
 Index = list[Affine]
 Body = Callable[[Index, Index, dict[str, int]], Expr]
@@ -44,11 +44,19 @@ def _scatter_add(b: Builder, x: Value, dim: int, at: Value, source: Value) -> Va
 
 @register("scatter_reduce.two")
 def _scatter_reduce(
-    b: Builder, x: Value, dim: int, at: Value, source: Value, reduce: str, *, include_self: bool = True
-) -> Value:
+    b: Builder, x: Value, dim: int, at: Value, source: Value | float | int | bool, reduce: str, *,
+    include_self: bool = True,
+) -> Value:  # fmt: skip
     x, at, dim, new = _rows(b, x, dim, at, source)
     hit, written = _hits(x, dim, at), lambda i, r, e: new(i, r[0], e)
-    return reshaped(_joined(b, x, [at.shape[dim]], hit, written, reduce, own=include_self), b.out_shape())
+    return reshaped(joined(b, x, [at.shape[dim]], hit, written, reduce, own=include_self), b.out_shape())
+
+
+@register("scatter.reduce", "scatter.value_reduce")
+def _scatter_joined(
+    b: Builder, x: Value, dim: int, at: Value, source: Value | float | int | bool, *, reduce: str
+) -> Value:
+    return _scatter_reduce(b, x, dim, at, source, {"add": "sum", "multiply": "prod"}[reduce])
 
 
 @register("index_reduce")
@@ -88,7 +96,7 @@ def _segment_reduce(
 
     empty = Value(b.out_shape(), number(_SEGMENTS[reduce], x.dtype), x.dtype)
     name = {"max": "amax", "min": "amin"}.get(reduce, reduce)
-    return _joined(b, empty, [x.shape[0]], hit, lambda i, r, e: x.read([r[0], *i[1:]], e), name, own=False)
+    return joined(b, empty, [x.shape[0]], hit, lambda i, r, e: x.read([r[0], *i[1:]], e), name, own=False)
 
 
 @register("searchsorted.Tensor", "searchsorted.Scalar")
@@ -142,7 +150,7 @@ def _index_put(b: Builder, x: Value, indices: Sequence[Value | None], new: Value
         return new.read([*rest[:first], *r, *rest[first:]], e, x.dtype)
 
     if accumulate:
-        return _joined(b, x, sizes, hit, written, "sum")
+        return joined(b, x, sizes, hit, written, "sum")
     return _last(b, x, sizes, hit, written)
 
 
@@ -193,7 +201,7 @@ def _hits(x: Value, dim: int, at: Value) -> Body:
     return hit
 
 
-def _joined(
+def joined(
     b: Builder, x: Value, sizes: Sequence[int], hit: Body, written: Body, reduce: str, *, own: bool = True
 ) -> Value:
     """All that is written to a target, together with what is there (`own`); where nothing is, what is there."""

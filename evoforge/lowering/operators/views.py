@@ -27,11 +27,16 @@ def _dim(dim: int, rank: int) -> int:
 
 def reshaped(x: Value, shape: Sequence[int]) -> Value:
     """Row-major reshape; dimensions that split or stay keep affine indices."""
-    extents = {f"d{dim}": size for dim, size in enumerate(shape)}
     if math.prod(shape) == 0:
         return x.viewed(shape, [const(0)] * x.rank)
     steps = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
-    position = add(const(0), *(scale(_d(dim), steps[dim]) for dim in range(len(shape)) if shape[dim] > 1))
+    return _walked(x, shape, steps)
+
+
+def _walked(x: Value, shape: Sequence[int], steps: Sequence[int], start: int = 0) -> Value:
+    """Row-major memory in steps of elements along every dimension."""
+    extents = {f"d{dim}": size for dim, size in enumerate(shape)}
+    position = add(const(start), *(scale(_d(dim), steps[dim]) for dim in range(len(shape)) if shape[dim] > 1))
     index = []
     for dim, size in enumerate(x.shape):
         inner = math.prod(x.shape[dim + 1 :])
@@ -359,22 +364,26 @@ def _diagonal_scatter(b: Builder, x: Value, source: Value, offset: int = 0, dim1
 
 @register("as_strided")
 def _as_strided(b: Builder, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Value:
-    _only_diagonal(b, x, size, stride, offset)
-    return x.viewed(size, [_d(0), _d(0)])
+    if _is_diagonal(x, size, stride, offset):
+        return x.viewed(size, [_d(0), _d(0)])
+    last = (offset or 0) + sum((many - 1) * step for many, step in zip(size, stride, strict=True))
+    if not b.given.is_contiguous() or b.given.storage_offset() or not math.prod(size) or last >= math.prod(x.shape):
+        raise b.refuse("a tensor that is not contiguous from its first element on, or what lies behind it")
+    return _walked(x, size, stride, offset or 0)
 
 
 @register("as_strided_scatter")
 def _as_strided_scatter(
     b: Builder, x: Value, source: Value, size: Sequence[int], stride: Sequence[int], offset: int | None = None
 ) -> Value:
-    _only_diagonal(b, x, size, stride, offset)
+    if not _is_diagonal(x, size, stride, offset):
+        raise b.refuse("anything but the diagonal of a matrix")
     return _diagonal_scatter(b, x, source)
 
 
-def _only_diagonal(b: Builder, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None) -> None:
+def _is_diagonal(x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None) -> bool:
     """How ``fill_diagonal_`` sees it: a step of one row and one column, of a square in either order."""
-    if x.rank != 2 or list(stride) != [x.shape[1] + 1] or offset or list(size) != [min(x.shape)]:
-        raise b.refuse("anything but the diagonal of a matrix")
+    return x.rank == 2 and list(stride) == [x.shape[1] + 1] and not offset and list(size) == [min(x.shape)]
 
 
 def _piece(x: Value, dim: int, begin: int, end: int) -> Value:
