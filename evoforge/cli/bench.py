@@ -41,7 +41,7 @@ def bench(
     if as_json:
         emit(found)
         return status
-    packs = any("prepacked" in row["flags"] for row in found["rows"])
+    packs = any("prepacked" in (row.get("flags") or ()) for row in found["rows"])
     packed = " (prepacked: with packed weights, too)" if packs else ""
     table(
         sorted(found["rows"], key=lambda row: -(row.get("speedup_best_baseline") or 0.0)),
@@ -54,7 +54,7 @@ def bench(
             ("eager", lambda row: speedup_text(row.get("speedup_eager"))),
             ("compiled", lambda row: speedup_text(row.get("speedup_compiled"))),
             ("verdict", lambda row: str(row.get("verdict") or row["status"])),
-            ("moved", lambda row: str(row["moved"]) if row.get("verdict") else "–"),
+            ("moved", lambda row: str(row.get("moved") or "–") if row.get("verdict") else "–"),
             ("hot", lambda row: speedup_text(row.get("speedup_hot"))),
             ("cold", lambda row: speedup_text(row.get("speedup_cold"))),
             ("flags", lambda row: " ".join(row.get("flags") or ()) or "–"),
