@@ -16,6 +16,14 @@ settings.register_profile("evoforge", deadline=None, derandomize=True, suppress_
 settings.load_profile("evoforge")
 
 
+_LONG = ("test_cpp.py", "test_worker.py", "test_campaign.py", "test_models.py", "test_library.py", "test_selftest.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take minutes come first: side by side, what begins last is what all others wait for."""
+    items.sort(key=lambda item: _LONG.index(item.path.name) if item.path.name in _LONG else len(_LONG))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Builds, headers and ceilings of the tests never mix with the user's.

@@ -219,7 +219,7 @@ def test_tuning_pays_no_second_time_for_a_program() -> None:
 def test_a_stored_text_whose_header_is_read_no_more_is_tuned_no_more() -> None:
     """An earlier version took it; the campaign that holds it goes on."""
     journey = Journey(
-        "c", cast(Store, Forgetful()), State(None), cast(Any, Course()), Narrator(None), Clock(None, None), 0, 12, {},
+        "c", cast(Store, Forgetful()), State(None), cast(Any, Course()), Narrator(None), Clock(None, None), {}, 0, 12,
         breadth=0.0,
     )  # fmt: skip
     header = "\n// evoforge: param A = 1 in {1, 2}\n// evoforge: require A == 1 or B == 2\n"
@@ -232,7 +232,7 @@ def test_a_stored_text_whose_header_is_read_no_more_is_tuned_no_more() -> None:
 def test_a_program_that_is_met_again_takes_no_trial_of_its_slice() -> None:
     """Two trials at a time, of two programs at six settings: one is the first, and five cost one trial."""
     journey = Journey(
-        "c", cast(Store, Forgetful()), State(None), cast(Any, Compiler()), Narrator(None), Clock(None, None), 0, 12, {},
+        "c", cast(Store, Forgetful()), State(None), cast(Any, Compiler()), Narrator(None), Clock(None, None), {}, 0, 12,
         breadth=0.0,
     )  # fmt: skip
     header = "// evoforge: param T = 8 in {4, 8}\n// evoforge: param IDLE = 1 in {1, 2, 3}\n"
@@ -251,8 +251,8 @@ def test_few_settings_are_all_tried_without_a_sampler(monkeypatch: pytest.Monkey
     monkeypatch.setattr(optuna, "create_study", lambda **given: made.append(given) or create(**given))
     for trials in (8, 6):
         journey = Journey(
-            "c", cast(Store, Forgetful()), State(None), cast(Any, Compiler()), Narrator(None), Clock(None, None), 0,
-            trials, {}, breadth=0.0,
+            "c", cast(Store, Forgetful()), State(None), cast(Any, Compiler()), Narrator(None), Clock(None, None), {},
+            0, trials, breadth=0.0,
         )  # fmt: skip
         header = f"// evoforge: param T = 8 in {{{', '.join(map(str, range(1, 9)))}}}\n"
         journey.travel(0, Proposal(Candidate("cpp", f"{header}int tile = T;"), operator="sample", emitter="sample"))
@@ -377,7 +377,7 @@ class Course(Compiler):
 
 def course(*texts: str, clock: Clock | None = None) -> tuple[Journey, Course]:
     machine, clock = Course(), clock or Clock(None, None)
-    journey = Journey("c", cast(Store, Forgetful()), State(None), cast(Any, machine), Narrator(None), clock, 0, 0, {})
+    journey = Journey("c", cast(Store, Forgetful()), State(None), cast(Any, machine), Narrator(None), clock, {}, 0, 0)
     for ticket, text in enumerate(texts):
         journey.travel(ticket, Proposal(Candidate("cpp", text), operator="sample", emitter="sample"))
     journey.finish()
