@@ -12,6 +12,7 @@ from dataclasses import replace
 from evoforge.lowering.index import axis, const, names, substitute
 from evoforge.lowering.ir import Affine, Expr, Graph, Load, Op, Stage
 from evoforge.lowering.stages import extents_of, readers, row_major
+from evoforge.lowering.windows import unused
 
 __all__ = ["factored"]
 
@@ -62,7 +63,7 @@ def _without_factors(graph: Graph, stage: Stage) -> Graph:
     value: Expr = Load(sums, tuple(const(0) if a.extent == 1 else axis(a.name) for a in stage.axes))
     for how, factor in factors:
         value = Op(how, (value, factor), "f32")
-    finished = Stage(f"{stage.name}_scaled", "map", stage.axes, value, (out,), origin=stage.origin)
+    finished = Stage(unused(f"{stage.name}_scaled", stages), "map", stage.axes, value, (out,), origin=stage.origin)
     stages[stage.name] = replace(stage, body=replace(stage.body, args=tuple(args)), outputs=(sums,))
     order = list(stages.values())
     order.insert(list(stages).index(stage.name) + 1, finished)

@@ -31,6 +31,7 @@ from evoforge.lowering.reassociated import reassociated
 from evoforge.lowering.simplify import eliminate_dead
 from evoforge.lowering.stages import operations
 from evoforge.lowering.through import Through, at
+from evoforge.lowering.windows import unused
 from evoforge.lowering.winograd import winograd
 
 __all__ = ["FINITE", "REWRITES", "apply", "available", "unfold"]
@@ -184,7 +185,8 @@ def _merged(graph: Graph, first: Stage, second: Stage, merged: str) -> Graph:
     count = math.prod(x.extent for x in first.reduction)
     index = tuple(const(0) if x.extent == 1 else axis(x.name) for x in first.axes)
     body: Expr = Op("mul", (Load(mean, index), Const(float(count), "f32")), "f32")
-    stages.insert(at + 1, Stage(f"{first.name}_total", "map", first.axes, body, (a,), origin=first.origin))
+    name = unused(f"{first.name}_total", graph.by_name)
+    stages.insert(at + 1, Stage(name, "map", first.axes, body, (a,), origin=first.origin))
     return _cancelled(Graph(tensors, tuple(stages)), a, mean, float(count))
 
 

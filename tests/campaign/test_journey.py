@@ -150,9 +150,9 @@ def test_once_time_is_up_what_is_confirmed_is_confirmed_once() -> None:
         cast(Any, machine),
         Narrator(None),
         Clock(None, 60.0, 61.0),
-        0,
-        0,
         {},
+        0,
+        0,
     )
     journey.state.propose(0, Proposal(candidate, operator="sample", emitter="sample"))
     trials = [replace(measured(candidate, 0.5, Kind.TRIAL), params={"T": at}, cell=(at, 0, 0)) for at in range(3)]
@@ -205,7 +205,7 @@ def test_tuning_pays_no_second_time_for_a_program() -> None:
             return super().trial(candidate, params, prune_below)
 
     journey = Journey(
-        "c", cast(Store, Forgetful()), State(None), cast(Any, Machine()), Narrator(None), Clock(None, None), 0, 12, {}
+        "c", cast(Store, Forgetful()), State(None), cast(Any, Machine()), Narrator(None), Clock(None, None), {}, 0, 12
     )
     header = "// evoforge: param T = 8 in {4, 8, 16, 32}\n// evoforge: param IDLE = 1 in {1, 2, 3}\n"
     proposal = Proposal(Candidate("cpp", f"{header}int tile = T;"), operator="sample", emitter="sample")

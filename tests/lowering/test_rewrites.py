@@ -10,6 +10,7 @@ from torch import nn
 
 from evoforge.lowering import reassociated, rewrites
 from evoforge.lowering.capture import capture_graph
+from evoforge.lowering.ir import loads
 from evoforge.lowering.simplify import eliminate_dead
 
 
@@ -55,3 +56,21 @@ def test_sums_that_others_read_are_not_put_in_another_order(monkeypatch: pytest.
 def test_a_long_recurrence_is_followed_so_far_and_no_further() -> None:
     graph = capture_graph(Recurrent(), [torch.zeros(250, 3, 8), torch.zeros(250, 3, 8)])
     assert rewrites.apply(graph, ["reassociated"]) == graph
+
+
+def test_stages_of_several_layers_keep_their_names_apart() -> None:
+    """What a rewrite calls a stage of the first layer, torch may have called one of the second."""
+
+    class Layers(nn.Module):
+        def forward(self, q: torch.Tensor) -> torch.Tensor:
+            for _ in range(3):
+                q = nn.functional.scaled_dot_product_attention(q, q * 2, q) + q
+            return q
+
+    graph = capture_graph(Layers(), [torch.zeros(1, 2, 40, 8)])
+    for name in rewrites.available(graph):
+        made, known = rewrites.apply(graph, [name]), {"in0"}
+        for stage in made.stages:
+            assert {load.tensor for load in loads(stage.body)} <= known, name
+            known |= {out for out in stage.outputs if out}
+        assert len(made.by_name) == len(made.stages)
