@@ -517,11 +517,6 @@ EVO_INLINE vec running_sum(vec x) { return running(x, 0, [](vec a, vec b) { retu
 EVO_INLINE vec running_prod(vec x) { return running(x, 1, [](vec a, vec b) { return a * b; }); }
 EVO_INLINE vec running_max(vec x) { return running(x, -EVO_INF, [](vec a, vec b) { return max(a, b); }); }
 EVO_INLINE vec running_min(vec x) { return running(x, EVO_INF, [](vec a, vec b) { return min(a, b); }); }
-// Every lane's neighbour before it, `start` in the first.
-EVO_INLINE vec shifted(vec x, float start) {
-    const ivec from = iota() - 1;
-    return from < 0 ? broadcast(start) : __builtin_shuffle(x, from & (int32_t)(lanes - 1));
-}
 EVO_INLINE float last(vec x) { return x[lanes - 1]; }
 
 namespace detail {
