@@ -95,7 +95,7 @@ class WorkloadModel:
         the variances as small as a dead channel's; the last one leaves alone what comes out different. Under even
         seeds finite buffers of the state dict are scaled, too, those of zeros moved: nobody says that they keep what
         the task puts there. A model whose weights then have other shapes keeps those that it had. Of seeds from
-        `PARTLY` on only a piece of one parameter, a sixty-fourth of it, is another.
+        `PARTLY` on only a piece of one parameter, a 256th of it, is another.
         """
         if seed >= PARTLY:
             return self._touched(seed - PARTLY)
@@ -139,7 +139,7 @@ class WorkloadModel:
         if not unlike:
             return self
         own, other = unlike[int(torch.randint(len(unlike), (), generator=generator))]
-        values, count = own.flatten(), -(-own.numel() // 64)
+        values, count = own.flatten(), -(-own.numel() // 256)
         start = int(torch.randint(own.numel() - count + 1, (), generator=generator))
         values[start : start + count] = other.flatten()[start : start + count]
         own.copy_(values.view(own.shape))
