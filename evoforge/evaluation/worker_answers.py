@@ -142,6 +142,8 @@ class _Runs:
         if picks.unsorted or (ambiguous and not all(self._ordered(y64, picks.free, order) for order in self._orders())):
             moot = _ORDER
         also = picks.alternatives(runs=_RUNS, factor=workload.factor, u=self._u, step=self._step)
+        if picks.crowded:
+            moot = moot or _ROUNDING
         close = self._close_calls(y64, {at for at, spec in enumerate(self._specs) if not spec.is_float} - picks.known)
         return Answers(y64, roots, errors, torch.cat([also, close]), picks.equal(), moot)
 

@@ -168,6 +168,8 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         """Outputs that are indices as they were chosen."""
         self.decides = False
         """Whether floating numbers were rounded, compared or chosen among, or so large that a function steps."""
+        self.crowded = False
+        """Whether more indices would serve than are kept: none of them says anything."""
         self.undefined = False
         """Whether a floating number was made an integer that cannot hold it: nobody says what comes of it."""
         self.unsorted = False
@@ -246,7 +248,10 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         for _, at, pick in self._outputs:
             if pick.change2 is not None and not pick.given and pick.values.is_floating_point():
                 found = _close(pick, pick.change2 * (u / step) ** 2, runs, factor, u)
-                rows += [torch.nn.functional.pad(found, (1, 0), value=at)] if len(found) <= _MOST else []
+                if len(found) > _MOST:
+                    self.crowded = True
+                else:
+                    rows.append(torch.nn.functional.pad(found, (1, 0), value=at))
         return torch.cat(rows) if rows else torch.zeros((0, 3), dtype=torch.int64)
 
 
