@@ -204,6 +204,7 @@ def test_of_a_large_task_a_few_extremes_are_drawn(worker: ReferenceWorker, monke
         material = material_of(worker, "relu")
         families = [one.family for one in draw_extremes(worker, material, Tolerance(), np.random.default_rng(seed))]
         assert len(families) == 4
+        assert {"raised", "large"} <= set(families), "those that meet the commonest errors"
         drawn.update(families)
         material.close()
     assert len(drawn) > 4, "whichever"
