@@ -159,7 +159,7 @@ class Journey(Contest):
         known = (spent - spent % max(spent // _REFITS, 1), len(self.state.refuted))
         if self._ranker is None or self._ranker[0] != known:
             measured = self.state.measured()
-            rows = [({**(one.genome or {}), **row.params}, row.objective or 0.0) for one, row in measured]
+            rows = [({**(one.genome or {}), **row.params}, self.state.height(row)) for one, row in measured]
             self._ranker = (known, Ranker.fit(rows) if rows else None)
         return self._ranker[1]
 
@@ -174,13 +174,14 @@ class Journey(Contest):
         tried, same = self.state.tried(candidate.id), self.state.same(candidate.id)
         known = [*((row.params, row) for row in tried), *same]
         self.phase("tuning")
-        best = max((row.height for row in tried if self.state.standing(row) is Status.CORRECT), default=LEAST_OBJECTIVE)
+        right = [row for row in tried if self.state.standing(row) is Status.CORRECT]
+        best = max(map(self.state.height, right), default=LEAST_OBJECTIVE)
         tuner = Tuner(
             candidate.space,
             seed=int(np.random.default_rng([self.seed, ticket, len(known)]).integers(2**31)),
             trials=trials,
             later=max(self.trials - len(tried) + 1 - trials, 0),
-            known=[(params, row.objective, self.state.standing(row)) for params, row in known],
+            known=[(params, self._told(row), self.state.standing(row)) for params, row in known],
             enqueue=[candidate.space.defaults(), *self.state.winners(WINNERS)],
             scores=self._scores_of(candidate),
         )
@@ -200,13 +201,17 @@ class Journey(Contest):
                     evaluation = self._trial(ticket, proposal, params, best, rows)
                 if evaluation.status is Status.DUPLICATE:  # this one, or a recorded one
                     told, idle = self.state.twin(evaluation) or evaluation, idle + 1
-                    tuner.tell(params, told.objective, self.state.standing(told), free=True)
+                    tuner.tell(params, self._told(told), self.state.standing(told), free=True)
                     continue
                 if evaluation.status not in _UNTOLD:
                     compiled[digest] = evaluation
                 tuner.tell(params, evaluation.objective, evaluation.status)
                 if evaluation.status is Status.CORRECT and evaluation.objective is not None:
                     best = max(best, evaluation.objective)
+
+    def _told(self, row: Evaluation) -> float | None:
+        """What a tuner is told of a trial, or of what has no timing."""
+        return None if row.objective is None else self.state.height(row)
 
     def _scores_of(self, candidate: Candidate) -> Callable[[Sequence[Params]], Sequence[float]] | None:
         """What is expected of a generated kernel at each of some settings."""

@@ -183,9 +183,9 @@ class Loop:
         tried = set(view.tried)
         attempts = dict(view.attempts)
         ranker = self.journey.ranker()
-        known = [(self._levels_of(candidate), row.objective or 0.0) for candidate, row in self.state.measured()]
+        known = [(self._levels_of(candidate), self.state.height(row)) for candidate, row in self.state.measured()]
         effects = Effects.fit(known, self.space.handicaps() if self.space is not None else ())
-        least = min(_HOPELESS, max((objective for _, objective in known), default=0.0) - _ERRS)
+        least = min(_HOPELESS, max((height for _, height in known), default=0.0) - _ERRS)
         settings = self.state.winners(WINNERS)
         barren: set[tuple[str, str | None]] = set()  # emitters, and for which model, that found nothing in this round
         self._unfit = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -50,7 +50,7 @@ class State:
         self._latest: dict[str, Evaluation] = {}
         self._points: dict[str, list[Point]] = defaultdict(list)  # of its trials
         self._failed: set[str] = set()
-        self._fastest: list[tuple[float, int, Point]] = []  # right trials, the best first; refuted ones stay
+        self._fastest: list[tuple[float, int, Point]] = []  # right trials, the highest first; refuted ones stay
         self._questions: Counter[tuple[str, str]] = Counter()
         self._stale: set[Cell] = set()  # cells whose claims changed since the archive was built
         self.spent = 0
@@ -89,8 +89,8 @@ class State:
                 if at not in self.trials:
                     self.trials[at] = evaluation
                     self._points[evaluation.candidate].append(at)
-                    if evaluation.status is Status.CORRECT and evaluation.objective is not None:
-                        insort(self._fastest, (-evaluation.objective, len(self.trials), at))
+                    if self._timed(at):
+                        insort(self._fastest, self._rank(at))
                 self._judge(evaluation)
         elif evaluation.kind is Kind.RACE and evaluation.status is Status.CORRECT:
             if any(row.facts != evaluation.facts or point(row.candidate, row.params) == at for row in self._race):
@@ -118,7 +118,24 @@ class State:
         """The status of a trial, or what refuted it later."""
         return self.refuted.get(point(trial.candidate, trial.params), trial.status)
 
+    def height(self, trial: Evaluation) -> float:
+        """What is claimed of a trial's point; where nothing is, the trial's objective, which may have been a lucky one.
+
+        `LEAST_OBJECTIVE` where it was not timed.
+        """
+        claim = self.claims.get(point(trial.candidate, trial.params))
+        return trial.height if claim is None else claim.objective
+
+    def _timed(self, at: Point) -> bool:
+        trial = self.trials.get(at)
+        return trial is not None and trial.status is Status.CORRECT and trial.objective is not None
+
+    def _rank(self, at: Point) -> tuple[float, int, Point]:
+        return -self.height(self.trials[at]), self.tickets[at[0]], at
+
     def _refold(self, at: Point) -> None:
+        if self._timed(at):
+            del self._fastest[bisect_left(self._fastest, self._rank(at))]
         rows = [*([self.trials[at]] if at in self.trials else []), *self.confirmations[at]]
         lengths = {at[0]: len(self.candidates[at[0]].source)}
         claims = fold_confirmations(rows, source_lengths=lengths, tickets={at[0]: self.tickets[at[0]]})
@@ -129,6 +146,8 @@ class State:
         if claims:
             self._stale.add(claims[0].cell)
             self.claims[at] = self._by_cell[claims[0].cell][at] = claims[0]
+        if self._timed(at):
+            insort(self._fastest, self._rank(at))
 
     def _raced(self) -> list[Elite]:
         """The claims of those that ran in the last race."""
@@ -247,7 +266,7 @@ class State:
         return found[::-1]
 
     def winners(self, most: int) -> list[Params]:
-        """The parameter values that did best in correct trials, whoever had them; the best first, none twice."""
+        """The parameter values of the highest correct trials, whoever had them; the best first, none twice."""
         found: list[Params] = []
         for _, _, at in self._fastest:
             row = self.trials[at]
@@ -258,14 +277,14 @@ class State:
         return found
 
     def lineage(self, since: int) -> list[Elite]:
-        """The best trial of every cell among candidates of tickets from `since` on, confirmed or not."""
+        """The highest trial of every cell among candidates of tickets from `since` on, confirmed or not."""
         young = Archive()
         for at, row in self.trials.items():
             ticket = self.tickets[at[0]]
             right = self.standing(row) is Status.CORRECT
             if ticket >= since and right and row.cell is not None and row.objective is not None:
-                length = len(self.candidates[at[0]].source)
-                young.add(Elite(at[0], row.params, row.cell, row.objective, row.objective, length, ticket))
+                length, height = len(self.candidates[at[0]].source), self.height(row)
+                young.add(Elite(at[0], row.params, row.cell, height, height, length, ticket))
         return young.elites()
 
     def outcome(

@@ -216,6 +216,28 @@ def test_tuning_pays_no_second_time_for_a_program() -> None:
     assert sorted(params["T"] for params in judged) == [4, 8, 16, 32]
 
 
+def test_settings_have_to_beat_what_was_confirmed_and_no_lucky_trial() -> None:
+    """A kernel's first trial fell in a minute in which the baseline was slow."""
+    limits: list[float | None] = []
+
+    class Machine(Compiler):
+        def trial(self, candidate: Candidate, params: Any, prune_below: float | None) -> Evaluation:
+            limits.append(prune_below)
+            return replace(measured(candidate, 0.9 if len(limits) > 1 else 1.3, Kind.TRIAL), params=params)
+
+        def confirm(self, candidate: Candidate, params: Any, *, both: bool = False, blocks: int = 2) -> Evaluation:
+            return replace(measured(candidate, 0.7, Kind.CONFIRM), params=params)
+
+    journey = Journey(
+        "c", cast(Store, Forgetful()), State(None), cast(Any, Machine()), Narrator(None), Clock(None, None), {}, 0, 2
+    )
+    candidate = Candidate("cpp", "// evoforge: param T = 8 in {4, 8, 16}\nint tile = T;")
+    journey.travel(0, Proposal(candidate, operator="sample", emitter="sample"))
+    assert len(limits) == 1 and len(journey.state.archive) == 1
+    assert journey.deepen(drawn=True)
+    assert limits[1:] == pytest.approx([0.7, 0.9])
+
+
 def test_a_stored_text_whose_header_is_read_no_more_is_tuned_no_more() -> None:
     """An earlier version took it; the campaign that holds it goes on."""
     journey = Journey(

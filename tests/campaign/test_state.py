@@ -135,6 +135,39 @@ def test_what_won_is_told_once_the_best_first_whoever_had_it() -> None:
     assert state.winners(9)[-1] == {"TILE": 4}
 
 
+def test_a_trial_stands_as_high_as_what_was_confirmed_of_it() -> None:
+    """The baseline was slow while it ran."""
+    state = State(None)
+    lucky, steady = (Candidate("cpp", f"// {name}", genome={"name": name}) for name in ("lucky", "steady"))
+    for ticket, (candidate, tile, height) in enumerate(((lucky, 8, 1.3), (steady, 16, 0.9))):
+        state.propose(ticket, Proposal(candidate, operator="sample", emitter="sample"))
+        state.note(_measured(candidate, height, Kind.TRIAL, {"TILE": tile}))
+    assert state.winners(2) == [{"TILE": 8}, {"TILE": 16}]
+    assert [elite.candidate for elite in state.lineage(0)] == [lucky.id]
+    state.note(_measured(lucky, 0.7, Kind.CONFIRM, {"TILE": 8}))
+    assert [state.height(row) for _, row in state.measured()] == pytest.approx([0.7, 0.9])
+    assert state.winners(2) == [{"TILE": 16}, {"TILE": 8}]
+    assert [elite.candidate for elite in state.lineage(0)] == [steady.id]
+
+
+_MEASURED = st.tuples(st.sampled_from([Kind.TRIAL, Kind.CONFIRM]), st.integers(0, 4), st.integers(-30, 30))
+
+
+@given(st.lists(_MEASURED, max_size=20))
+def test_what_won_stays_in_order_whatever_is_confirmed_of_it(events: list[tuple[Kind, int, int]]) -> None:
+    state = State(None)
+    candidates = [Candidate("cpp", f"// {at}") for at in range(5)]
+    for ticket, candidate in enumerate(candidates):
+        state.propose(ticket, Proposal(candidate, operator="sample", emitter="sample"))
+    for kind, number, height in events:
+        state.note(_measured(candidates[number], height / 10, kind, {"TILE": number}))
+    found = state.winners(9)
+    assert sorted(values["TILE"] for values in found) == sorted({at for kind, at, _ in events if kind is Kind.TRIAL})
+    trials = [state.trial(candidates[values["TILE"]].id, values) for values in found]
+    heights = [state.height(row) for row in trials if row is not None]
+    assert heights == sorted(heights, reverse=True)
+
+
 def test_what_was_stopped_early_counts_as_measured_and_what_is_wrong_does_not() -> None:
     state = State(None)
     made, foreign = Candidate("cpp", "// made", genome={"unroll": "many"}), Candidate("cpp", "// foreign")
