@@ -21,7 +21,7 @@ WORTHLESS = -3.0  # log2: eight times slower than the baseline is not worth the 
 _RACERS = 16  # at most, in the race at the end
 _LAP = 4  # rounds that there must be time for
 _REPORTS = 2  # attempts at the last measurement
-_MAX_CONFIRMATIONS = 3  # per point, when intervals of challenger and incumbent overlap
+_MAX_CONFIRMATIONS = 3  # per point, where intervals of challenger and incumbent overlap, or a clock was suspect
 
 
 @dataclass
@@ -125,7 +125,10 @@ class Contest:
                     self._confirm_once(ticket, at, rows)
 
     def _confirm_once(self, ticket: int, at: Point, rows: list[Evaluation]) -> None:
-        """One confirmation and what it does to the archive, in one transaction."""
+        """One confirmation and what it does to the archive, in one transaction.
+
+        Another one, where a suspect clock or a failure of the judge left it open whether there is a claim.
+        """
         candidate, trial, best = self.state.candidates[at[0]], self.state.trials.get(at), self.state.archive.best()
         far = best is not None and trial is not None and (trial.objective or 0.0) < best.objective - CLOSE
         evaluation = self.measurer.confirm(candidate, dict(at[1]), blocks=1 if far else 2)
@@ -135,6 +138,9 @@ class Contest:
         self.clock.note(evaluation)
         rows.append(evaluation)
         self._settle(ticket, [evaluation], "confirming")
+        left_open = at not in self.state.claims and at not in self.state.refuted
+        if left_open and len(self.state.confirmations[at]) < _MAX_CONFIRMATIONS and self.clock.in_time:
+            self._confirm_once(ticket, at, rows)
 
     def _settle(self, ticket: int | None, evaluations: Sequence[Evaluation], phase: str) -> None:
         """Commits evaluations that claims rest on, with what they do to the archive."""

@@ -180,6 +180,37 @@ class Compiler:
         return []
 
 
+@pytest.mark.parametrize(
+    ("ends", "claimed"),
+    [
+        ([Status.TIMING_SUSPECT], True),
+        ([Status.HARNESS_ERROR], True),
+        ([Status.CORRECT, Status.TIMING_SUSPECT], True),
+        ([Status.TIMING_SUSPECT, Status.TIMING_SUSPECT], False),
+    ],
+)
+def test_a_confirmation_that_says_nothing_of_the_kernel_is_made_again(ends: list[Status], claimed: bool) -> None:
+    """Of a challenger or of the best that is doubted; three times in all, and most of them have to go well."""
+    left, confirmed = list(ends), 0
+
+    class Storm(Compiler):
+        def confirm(self, candidate: Candidate, params: Any, *, both: bool = False, blocks: int = 2) -> Evaluation:
+            nonlocal confirmed
+            confirmed += 1
+            status = left.pop(0) if left else Status.CORRECT
+            if status is not Status.CORRECT:
+                return Evaluation(candidate.id, params, "task", "target", status, Kind.CONFIRM, reason="a storm")
+            return super().confirm(candidate, params, both=both, blocks=blocks)
+
+    journey = Journey(
+        "c", cast(Store, Forgetful()), State(None), cast(Any, Storm()), Narrator(None), Clock(None, None), {}, 0, 0
+    )
+    journey.travel(0, Proposal(Candidate("cpp", "int it;"), operator="sample", emitter="sample"))
+    for _ in range(4):
+        journey.doubt()
+    assert (confirmed, len(journey.state.archive)) == (3, int(claimed))
+
+
 def test_a_kernel_whose_constants_became_parameters_is_no_duplicate_of_itself() -> None:
     journey = Journey(
         "c", cast(Store, Forgetful()), State(None), cast(Any, Compiler()), Narrator(None), Clock(None, None), {}, 0, 0
