@@ -122,10 +122,12 @@ class Campaign:
         check_models(config)
         with self.store.lock_campaign(self.name):
             self._refuse_spent(budget)
-            # One that ended by what its models may take has something to do again.
-            more = self.row.stop_reason == NO_MONEY and _for_models(budget) != _for_models(self.config.budget)
+            # One that ended by what its models may take has something to do again; one near its bound may have.
+            before, ended = self.config.budget, self.row.stop_reason
+            more = ended == NO_MONEY and _for_models(budget) != _for_models(before)
+            again = more or (ended == BY_ITS_BOUND and budget != before)
             self.row = self.store.update_campaign(
-                self.name, config=config.model_dump(mode="json", by_alias=True), stop_reason="" if more else None
+                self.name, config=config.model_dump(mode="json", by_alias=True), stop_reason="" if again else None
             )
         self.config = config
 
@@ -165,8 +167,10 @@ class Campaign:
     def _nothing_left(self) -> str:
         """Why a finished campaign would end at once, and what mends that; empty where there is something to do."""
         budget = self.config.budget
-        if self.row.stop_reason in ("at_bound", BY_ITS_BOUND):
+        if self.row.stop_reason == "at_bound":
             return "no kernel can be much faster on this machine"
+        if self.row.stop_reason == BY_ITS_BOUND:
+            return "its best kernel can hardly be faster here; give --minutes M or --evals N (in all) to look again"
         if self.row.stop_reason == NO_MONEY:
             spent = Totals.of(row.call for row in self.store.calls(self.name))
             return (
@@ -305,7 +309,6 @@ class Campaign:
             told=told_of(self.row.task, target, config.language, setup),
             writers=model_emitters(config.asking, selection),
             desk=desk,
-            headroom=setup.headroom,
         )
 
     def pool(self) -> PromptPool:

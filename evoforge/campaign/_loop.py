@@ -8,7 +8,6 @@ and replies a campaign repeats itself exactly.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -63,7 +62,7 @@ class Loop:
     """One run of a search over what is already in `state`.
 
     `emitters` write kernels themselves, `writers` what `desk` asks models; `told` is what these are told
-    of the task. `headroom` is the log2 speed-up of a kernel that takes no longer than its bound (None: unknown).
+    of the task.
     """
 
     journey: Journey
@@ -77,7 +76,6 @@ class Loop:
     told: TaskBrief | None = None
     writers: Sequence[ModelEmitter] = ()
     desk: Desk | None = None
-    headroom: float | None = None
     next_ticket: int = 0
     _fruitless: int = 0
     _alone: bool = False  # the generator goes on without the models
@@ -149,9 +147,13 @@ class Loop:
         return found
 
     def _near_bound(self) -> bool:
-        """Whether the best kernel surely takes hardly longer than its bound, and the map is full or without news."""
+        """Whether the best kernel takes hardly longer than its bound, and the map is full or without news.
+
+        By its own time: what the baseline took beside it may be another minute's than what the set-up found.
+        """
         best = self.state.archive.best()
-        if best is None or self.headroom is None or best.lower < self.headroom + math.log2(NEAR_BOUND):
+        timed = self.state.timed(best.candidate, best.params) if best is not None else None
+        if timed is None or (timed.roofline_fraction or 0.0) < NEAR_BOUND:
             return False
         empty = self.state.archive.reachable - {elite.cell for elite in self.state.archive}
         return not empty or self._idle() >= _STAGNANT

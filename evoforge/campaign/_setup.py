@@ -122,12 +122,6 @@ class Setup:
         shares = self._shares()
         return bool(shares) and min(shares) >= NEAR_BOUND
 
-    @property
-    def headroom(self) -> float | None:
-        """The log2 speed-up of a kernel that takes no longer than its bound; None where a bound is unknown."""
-        shares = self._shares()
-        return -statistics.fmean(math.log2(share) for share in shares) if shares else None
-
     def _shares(self) -> list[float]:
         """Bound / baseline of every workload; empty where one of them is unknown."""
         pairs = [

@@ -222,6 +222,25 @@ def test_an_existing_name_is_refused(finished: tuple[str, Any, Recorder], small_
     assert not held(Path(url.removeprefix("sqlite:///")).parent)
 
 
+def test_what_ended_near_its_bound_goes_on_under_another_budget(
+    small_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Searching(Exception):
+        pass
+
+    def search(*_: object) -> None:
+        raise Searching
+
+    url = f"sqlite:///{tmp_path / 'bound.db'}"
+    Campaign.create(config(small_task, name="c"), url).store.update_campaign(
+        "c", state="finished", stop_reason="near the bound"
+    )
+    Campaign.resume("c", url).extend(Budget(evals=EVALS + 1))
+    monkeypatch.setattr("evoforge.campaign._campaign.prepare", search)
+    with pytest.raises(Searching):
+        Campaign.resume("c", url).run()
+
+
 def test_a_class_that_was_changed_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layers = tmp_path / "layers.py"
     text = "import torch\n\n\nclass Twice(torch.nn.Module):\n    def forward(self, x):\n        return x * 2\n"
