@@ -354,7 +354,8 @@ class Campaign:
         self.config = self.config.model_copy(update={"models": (), "emitters": askers})
         with ExitStack() as stack:
             loop = self._loop(judge, target, setup, ground, narrator, Clock(None, None), stack)
-        loop.journey.breadth = 0.0  # an answer's parameters are tuned at once: there may be no later
+        # An answer's parameters are tuned at once, and by all trials: there may be no later.
+        loop.journey.breadth, loop.journey.in_a_row = 0.0, loop.journey.trials
         restore(loop, self.store, self.name)
         return loop
 

@@ -22,7 +22,7 @@ BREADTH = 0.35  # share of the budget for drawing the map, before the best of it
 _NEAR = 0.2  # log2 1.15: what new kernels have to be within of the best to be tuned at once
 _ENOUGH = 8  # right trials before drafts and settings are ranked by what was measured
 _REFITS = 64  # evaluations up to which each is learned at once; of thousands, a fit takes a second
-_TUNE_SLICE = 2  # trials of one candidate in a row: what it is worth is looked at again in between
+_TUNE_SLICE = 2  # trials of one candidate in a row
 _TUNE_AHEAD = 2  # points of one candidate that are built side by side
 _IDLE = 32  # points of one candidate that compiled to what was known, after which it is tuned no more
 _POINTS = 1024  # combinations of a declared space up to which the one most unlike the first is looked for
@@ -35,12 +35,14 @@ class Journey(Contest):
     """The judging half of a search; which candidates travel is the loop's.
 
     `trials` are those of a kernel's parameters; `breadth` is the share of the budget in which nothing is tuned.
+    After `in_a_row` of a kernel's trials it is looked at again what more of them are worth.
     `book` is called after every evaluation that was committed.
     """
 
     seed: int
     trials: int
     breadth: float = BREADTH
+    in_a_row: int = _TUNE_SLICE
     book: Callable[[], object] = lambda: None
     _exhausted: set[str] = field(default_factory=set)
     _ranker: tuple[tuple[int, int], Ranker | None] | None = None
@@ -232,7 +234,7 @@ class Journey(Contest):
             return 0
         if best is not None and objective < best.objective - _NEAR:
             return 0
-        return min(self.trials, _TUNE_SLICE) if self.clock.progress(self.state.spent) >= self.breadth else 0
+        return min(self.trials, self.in_a_row) if self.clock.progress(self.state.spent) >= self.breadth else 0
 
     def deepen(self, drawn: bool = False) -> bool:
         """Tunes the best elite that has not had all its trials yet; False when there is none near the best.
@@ -253,7 +255,7 @@ class Journey(Contest):
                 ticket = self.state.tickets[candidate.id]
                 rows: list[Evaluation] = []
                 proposal = Proposal(candidate, operator=candidate.operator, emitter=candidate.operator)
-                self._tune(ticket, proposal, min(left, _TUNE_SLICE), rows)
+                self._tune(ticket, proposal, min(left, self.in_a_row), rows)
                 if not rows:
                     self._exhausted.add(candidate.id)
                 self.confirm(ticket, candidate, rows)

@@ -186,6 +186,17 @@ def test_an_edit_of_the_parent_is_an_answer(desk: Tickets, prepared_module: Any)
     assert candidate.notes["hypothesis"] == "unrolled it waits less."
 
 
+def test_an_answers_parameters_get_all_their_trials_at_once(tickets: Tickets, prepared: Any) -> None:
+    """There may be nobody who tunes it later."""
+    number, end = tickets.ask("invent")["ticket"], "    return 0"
+    header = "// evoforge: param STEP = 1 in {1, 2, 3, 4, 5}\n"
+    answer = header + prepared.right.replace(end, f"    if (call->threads == -99 - STEP) return 2;\n{end}")
+    assert tickets.tell(number, answer)["status"] == "CORRECT"
+    with open_store(prepared.url) as store:
+        tried = [row.evaluation for row in store.evaluations(campaign="agent", kind=Kind.TRIAL)]
+    assert sorted(row.params["STEP"] for row in tried) == [1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("cut", ["settling", "confirming"])
 def test_an_answer_whose_judging_was_cut_off_is_taken_up_again(
     desk: Tickets, prepared_module: Any, monkeypatch: pytest.MonkeyPatch, cut: str
