@@ -11,7 +11,7 @@ import numpy as np
 from evoforge.campaign._contest import CLOSE, WORTHLESS, Contest
 from evoforge.campaign._state import CODE, TWIN
 from evoforge.core import LEAST_OBJECTIVE, Candidate, Evaluation, Params, Status
-from evoforge.emitters import Outcome, Proposal, Ranker
+from evoforge.emitters import Outcome, ParametriseEmitter, Proposal, Ranker
 from evoforge.errors import ParameterError, WorkerError
 from evoforge.tuning import Tuner
 
@@ -68,7 +68,7 @@ class Journey(Contest):
             text = f"your kernel {candidate.short_id} ended {first.status}: {first.reason}"
             self.narrator.tell("notice", text=text)
         if first.status is Status.CORRECT:
-            self._tune(ticket, proposal, self._worth(first), rows)
+            self._tune(ticket, proposal, self._worth(proposal, first), rows)
             self.confirm(ticket, candidate, rows)
         return self.state.outcome(proposal, ticket, rows, before)
 
@@ -182,7 +182,7 @@ class Journey(Contest):
             candidate.space,
             seed=int(np.random.default_rng([self.seed, ticket, len(known)]).integers(2**31)),
             trials=trials,
-            later=max(self.trials - len(tried) + 1 - trials, 0),
+            later=self._left(candidate) - trials,
             known=[(params, self._told(row), self.state.standing(row)) for params, row in known],
             enqueue=[candidate.space.defaults(), *self.state.winners(WINNERS)],
             scores=self._scores_of(candidate),
@@ -222,19 +222,26 @@ class Journey(Contest):
             return None
         return lambda settings: ranker.scores([{**genome, **values} for values in settings]).tolist()
 
-    def _worth(self, first: Evaluation) -> int:
+    def _worth(self, proposal: Proposal, first: Evaluation) -> int:
         """Trials for a new candidate: none for what is far below its cell's elite, or not near the campaign's best.
 
-        Breadth comes first. What becomes an elite has the rest of its trials later (`deepen`).
+        Breadth comes first. What becomes an elite has the rest of its trials later (`deepen`). What was parametrised
+        has all at once: as it is it repeats its parent, which it can only beat at other values.
         """
-        objective = first.height
+        objective, left = first.height, self._left(proposal.candidate)
         elite = self.state.archive.get(first.cell) if first.cell is not None else None
         best = self.state.archive.best()
         if elite is not None and objective < elite.objective - CLOSE:
             return 0
+        if proposal.operator == ParametriseEmitter.name:
+            return left
         if best is not None and objective < best.objective - _NEAR:
             return 0
-        return min(self.trials, self.in_a_row) if self.clock.progress(self.state.spent) >= self.breadth else 0
+        return min(left, self.in_a_row) if self.clock.progress(self.state.spent) >= self.breadth else 0
+
+    def _left(self, candidate: Candidate) -> int:
+        """Trials that a kernel may still have, one for what it was first judged at aside."""
+        return max(self.trials + 1 - len(self.state.tried(candidate.id)), 0)
 
     def deepen(self, drawn: bool = False) -> bool:
         """Tunes the best elite that has not had all its trials yet; False when there is none near the best.
@@ -247,8 +254,8 @@ class Journey(Contest):
             return False
         for elite in sorted(self.state.archive, key=lambda elite: elite.rank, reverse=True):
             candidate = self.state.candidates[elite.candidate]
+            left = self._left(candidate)
             tried, same = len(self.state.tried(candidate.id)), len(self.state.same(candidate.id))
-            left = self.trials - tried + 1
             untried = tried + same < candidate.declared.product_size() and same < _IDLE
             near = elite.objective > best.objective - CLOSE
             if near and left > 0 and untried and candidate.id not in self._exhausted:

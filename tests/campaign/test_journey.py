@@ -180,6 +180,53 @@ class Compiler:
         return []
 
 
+class Tiled(Compiler):
+    """The larger the tile the faster."""
+
+    def __init__(self) -> None:
+        self.confirmed: list[Any] = []
+
+    def trial(self, candidate: Candidate, params: Any, prune_below: float | None) -> Evaluation:
+        return self._measured(candidate, params, Kind.TRIAL)
+
+    def confirm(self, candidate: Candidate, params: Any, *, both: bool = False, blocks: int = 2) -> Evaluation:
+        self.confirmed.append(params)
+        return self._measured(candidate, params, Kind.CONFIRM)
+
+    def _measured(self, candidate: Candidate, params: Any, kind: Kind) -> Evaluation:
+        return replace(measured(candidate, params.get("T", 8) / 100, kind), params=params)
+
+
+def test_what_was_parametrised_is_tuned_before_it_meets_its_parent() -> None:
+    """As it comes it is its parent once more; nothing else is tuned yet."""
+    machine = Tiled()
+    journey = Journey(
+        "c", cast(Store, Forgetful()), State(None), cast(Any, machine), Narrator(None), Clock(None, None), {}, 0, 4
+    )
+    parent = Candidate("cpp", "int tile = 8;")
+    journey.travel(0, Proposal(parent, operator="invent", emitter="invent"))
+    child = Candidate("cpp", "// evoforge: param T = 8 in {4, 8, 16, 32}\nint tile = T;", parents=(parent.id,))
+    journey.travel(1, Proposal(child, operator="parametrise", emitter="parametrise"))
+    best = journey.state.archive.best()
+    assert best is not None and (best.candidate, best.params) == (child.id, {"T": 32})
+    assert machine.confirmed == [{}, {"T": 32}]
+
+
+def test_a_kernel_that_comes_again_is_tuned_by_no_more_trials_than_it_may_have() -> None:
+    journey = Journey(
+        "c", cast(Store, Forgetful()), State(None), cast(Any, Tiled()), Narrator(None), Clock(None, None), {}, 0, 2,
+        breadth=0.0,
+    )  # fmt: skip
+    choices = ", ".join(map(str, range(1, 17)))
+    candidate = Candidate("cpp", f"// evoforge: param T = 1 in {{{choices}}}\nint tile = T;")
+    trials = []
+    for ticket in range(3):
+        new = next(values for values in candidate.space.points() if not journey.state.known(candidate.id, values))
+        proposal = Proposal(candidate, operator="mutate", emitter="mutate", params_hint=new)
+        trials.append(len(journey.travel(ticket, proposal).statuses))
+    assert trials == [3, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("ends", "claimed"),
     [
