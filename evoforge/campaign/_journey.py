@@ -73,22 +73,35 @@ class Journey(Contest):
         return self.state.outcome(proposal, ticket, rows, before)
 
     def _duplicate(self, ticket: int, proposal: Proposal, params: Params, rows: list[Evaluation]) -> Evaluation | None:
-        """The free verdict on a text that compiles to what another candidate compiled to."""
-        digest = self.measurer.object_hash(proposal.candidate, params)
-        twin = self.state.gate.object_twin(proposal.candidate, digest) if digest else None
+        """The free verdict on what compiles to what another candidate compiled to, or itself at other values."""
+        candidate = proposal.candidate
+        digest = self.measurer.object_hash(candidate, params)
+        if digest is None:
+            return None
+        if own := self._compiled(candidate).get(digest):
+            return self._same(ticket, proposal, params, own, rows)
+        twin = self.state.gate.object_twin(candidate, digest)
         if (
             twin is None
             or self.state.unjudged(twin.candidate)
-            or self._another_template(proposal.candidate, params, digest, twin.candidate)
+            or self._another_template(candidate, params, digest, twin.candidate)
         ):
             return None
-        return self._same(ticket, proposal, params, f"as candidate {twin.candidate[:12]}", rows)
+        return self._same(ticket, proposal, params, twin.candidate, rows)
+
+    def _compiled(self, candidate: Candidate) -> dict[str | None, Evaluation]:
+        """The trials of a candidate by what the compiler made of it there."""
+        judged = [row for row in self.state.tried(candidate.id) if row.status not in _UNTOLD]
+        return {row.facts.get(CODE) or self.measurer.object_hash(candidate, row.params): row for row in judged}
 
     def _same(
-        self, ticket: int, proposal: Proposal, params: Params, what: str, rows: list[Evaluation],
-        twin: Params | None = None,
-    ) -> Evaluation:  # fmt: skip
-        """Files that a point compiles to what is known; `twin`: of the same candidate, at these values."""
+        self, ticket: int, proposal: Proposal, params: Params, twin: Evaluation | str, rows: list[Evaluation]
+    ) -> Evaluation:
+        """Files that a point compiles to what is known: a trial of the same candidate, or another candidate."""
+        if isinstance(twin, Evaluation):
+            what = "at " + " ".join(f"{name}={value}" for name, value in twin.params.items())
+        else:
+            what = f"as candidate {twin[:12]}"
         known = next(iter(self.state.trials.values()))
         evaluation = Evaluation(
             candidate=proposal.candidate.id,
@@ -97,7 +110,7 @@ class Journey(Contest):
             target=known.target,
             status=Status.DUPLICATE,
             reason=f"compiles to the same instructions {what}",
-            facts={} if twin is None else {TWIN: dict(twin)},
+            facts={TWIN: dict(twin.params)} if isinstance(twin, Evaluation) else {},
         )
         self._file(ticket, proposal, evaluation, rows)
         return evaluation
@@ -187,8 +200,7 @@ class Journey(Contest):
             enqueue=[candidate.space.defaults(), *self.state.winners(WINNERS)],
             scores=self._scores_of(candidate),
         )
-        judged = [row for row in tried if row.status not in _UNTOLD]
-        compiled = {row.facts.get(CODE) or self.measurer.object_hash(candidate, row.params): row for row in judged}
+        compiled = self._compiled(candidate)
         idle = len(same)
         while points := [point for point in (tuner.ask() for _ in range(_TUNE_AHEAD)) if point is not None]:
             self.measurer.build_ahead([(candidate, params) for params in points])
@@ -197,8 +209,7 @@ class Journey(Contest):
                     return
                 digest = self.measurer.object_hash(candidate, params)
                 if digest and (twin := compiled.get(digest)):  # a parameter that changes nothing here
-                    what = "at " + " ".join(f"{name}={value}" for name, value in twin.params.items())
-                    evaluation = self._same(ticket, proposal, params, what, rows, twin.params)
+                    evaluation = self._same(ticket, proposal, params, twin, rows)
                 else:
                     evaluation = self._trial(ticket, proposal, params, best, rows)
                 if evaluation.status is Status.DUPLICATE:  # this one, or a recorded one

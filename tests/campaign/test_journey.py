@@ -273,6 +273,21 @@ def test_a_kernel_whose_constants_became_parameters_is_no_duplicate_of_itself() 
     ]  # fmt: skip
 
 
+def test_a_kernel_that_comes_again_pays_no_second_time_for_a_program() -> None:
+    journey = Journey(
+        "c", cast(Store, Forgetful()), State(None), cast(Any, Compiler()), Narrator(None), Clock(None, None), {}, 0, 0
+    )
+    header = "// evoforge: param T = 8 in {4, 8}\n// evoforge: param IDLE = 1 in {1, 2}\n"
+    candidate = Candidate("cpp", f"{header}int tile = T;")
+    ended = []
+    for ticket, (tile, idle) in enumerate(((8, 1), (8, 2), (4, 2))):
+        hint = {"T": tile, "IDLE": idle}
+        proposal = Proposal(candidate, operator="mutate", emitter="mutate", params_hint=hint)
+        ended += journey.travel(ticket, proposal).statuses
+    assert ended == [Status.CORRECT, Status.DUPLICATE, Status.CORRECT] and journey.state.spent == 2
+    assert journey.state.same(candidate.id) == [({"T": 8, "IDLE": 2}, journey.state.tried(candidate.id)[0])]
+
+
 def test_tuning_pays_no_second_time_for_a_program() -> None:
     """Of 4 × 3 settings those of a tile make four programs; the other parameter changes nothing."""
     judged: list[dict[str, int]] = []
