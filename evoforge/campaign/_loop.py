@@ -181,8 +181,11 @@ class Loop:
         """Up to `workers` proposals and questions to models, all from the same snapshot."""
         batch: list[tuple[int, Proposal]] = []
         asked = 0
-        view = self._view(self._grounds())
-        tried = set(view.tried)
+        others = NoveltyGate()  # the batch
+        view = replace(
+            self._view(self._grounds()),
+            twin=lambda candidate: self.state.gate.copy(candidate) or others.copy(candidate),
+        )
         attempts = dict(view.attempts)
         ranker = self.journey.ranker()
         known = [(self._levels_of(candidate), self.state.height(row)) for candidate, row in self.state.measured()]
@@ -196,7 +199,9 @@ class Loop:
                 break
             ticket = self._ticket()
             rng = np.random.default_rng([self.seed, ticket])
-            now = replace(view, tried=tried, attempts=attempts, asked=self.desk.out if self.desk else frozenset())
+            now = replace(
+                view, proposed=others.ids, attempts=attempts, asked=self.desk.out if self.desk else frozenset()
+            )
             if rng.random() >= _UNRANKED:
                 now = replace(now, hopeless=lambda genome: effects.expected(self._implied(genome)) < least)
                 if ranker is not None:
@@ -219,22 +224,20 @@ class Loop:
                     barren.add((arm.emitter, arm.model))
                 continue
             proposal = self._proposal(next(one for one in self.emitters if one.name == arm.emitter), now, prompt, rng)
-            if proposal is None or self._met(proposal, batch):
+            if proposal is None or self._met(proposal, others):
                 self.bandit.forget(ticket)
                 barren.add((arm.emitter, None))
                 continue
             batch.append((ticket, proposal))
-            tried.add(proposal.candidate.id)
+            others.add(proposal.candidate)
             if proposal.target_cell is not None:
                 attempts[proposal.target_cell] = attempts.get(proposal.target_cell, 0) + 1
         return batch
 
-    def _met(self, proposal: Proposal, batch: Sequence[tuple[int, Proposal]]) -> bool:
-        """Whether it is another kernel's code, or proposed in this round already, be it at other values."""
+    def _met(self, proposal: Proposal, others: NoveltyGate) -> bool:
+        """Whether it is another kernel's code, or that of one of the round's `others`, be it at other values."""
         twin = self.state.gate.twin(proposal.candidate)
-        return (twin is not None and twin.level != "id") or any(
-            other.candidate.id == proposal.candidate.id for _, other in batch
-        )
+        return (twin is not None and twin.level != "id") or others.twin(proposal.candidate) is not None
 
     def _submit(self, ticket: int, assignment: Assignment, prompt: MetaPrompt, model: str) -> bool:
         """Asks a model; False where what must be shown is too long for a prompt."""

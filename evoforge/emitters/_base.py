@@ -196,8 +196,8 @@ class SearchView:
     `scores` an emitter proposes the best of its drafts, each at the best of its parent's values, `settings` and drawn
     ones; without it the first that is new. Drafts that are `hopeless` are left out. With `again` a kernel that was
     tried may come again, at values that were not. `twin` is the id of a known candidate of the same code, or None.
-    `task` and `memory` are for
-    emitters that tell a story; `asked` holds ids of the parents of assignments still out, per operator.
+    What this round `proposed` already does not come twice. `task` and `memory` are for emitters that tell a story;
+    `asked` holds ids of the parents of assignments still out, per operator.
     """
 
     space: Space
@@ -211,6 +211,7 @@ class SearchView:
     hopeless: Callable[[Genome], bool] = lambda genome: False
     again: bool = False
     twin: Callable[[Candidate], str | None] = lambda candidate: None
+    proposed: AbstractSet[str] = frozenset()
     task: TaskBrief | None = None
     memory: Memory | None = None
     asked: AbstractSet[tuple[str, str]] = frozenset()
@@ -282,6 +283,8 @@ def first_new(
             licence="Apache-2.0",
         )
         twin = candidate.id if candidate.id in view.tried else view.twin(candidate)
+        if twin in view.proposed:
+            continue
         if twin is not None:
             known = view.memory.candidate(twin) if view.again and view.scores and view.memory else None
             if known is None or known.genome is None or twin in candidate.parents:

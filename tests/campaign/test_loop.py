@@ -244,6 +244,20 @@ def test_a_known_kernel_may_come_again_once_a_round_and_its_twin_may_not() -> No
     assert again.asked <= 2 * 5
 
 
+def test_of_texts_of_one_code_a_round_proposes_the_first() -> None:
+    class Verbose(Empty):
+        def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal:
+            self.asked += 1
+            text = f"// Schedule: whatever {self.asked} is, it is void here.\nint x = 0;"
+            candidate = Candidate("cpp", text, genome={"void": str(self.asked)})
+            return Proposal(candidate, operator="aim", emitter="aim")
+
+    loop, _ = made(9, frozenset({CELL}), None, workers=4)
+    loop.emitters = [Verbose()]
+    assert loop.run([]) == "space exhausted"
+    assert len(loop.state.candidates) == 1
+
+
 def test_later_on_the_ranking_is_fitted_now_and_then() -> None:
     loop, _ = made(9, frozenset({CELL}), None)
     journey = loop.journey

@@ -277,6 +277,19 @@ def test_where_kernels_may_come_again_they_do_at_values_that_were_not_tried(
     assert one.ask(dataclasses.replace(_again(view_of, prompt, everything), again=True), prompt, rng) is None
 
 
+def test_what_a_round_proposed_does_not_come_twice_in_it(view_of: Any, prompt: Any, space: Any) -> None:
+    """At which values it is judged next is not known yet: the same would win again."""
+    space.salts = 1
+    view = dataclasses.replace(_again(view_of, prompt, []), again=True)
+    found: list[str] = []
+    for seed in range(40):
+        now = dataclasses.replace(view, proposed=frozenset(found))
+        proposal = MutateEmitter(Selection()).ask(now, prompt, np.random.default_rng(seed))
+        if proposal is not None:
+            found.append(proposal.candidate.id)
+    assert 1 < len(found) == len(set(found))
+
+
 def test_a_draft_of_known_code_is_the_known_kernel_again(view_of: Any, prompt: Any, space: Any) -> None:
     known = Candidate("cpp", space.render(space.default()), genome={"tiling": 0})
     scores = each(lambda decisions: float(decisions.get("TILE", 0)))
