@@ -112,7 +112,7 @@ class FlatLoop(Loop):
         made.journey.breadth = 2.0  # of the budget: never tuned
         return made
 
-    def _ask(self) -> list[tuple[int, Proposal]]:
+    def _ask(self, *, busy: bool) -> list[tuple[int, Proposal]]:
         tickets = [self._ticket() for _ in range(self.workers)]
         drawn = [(ticket, self.source.draw(self.state, ticket)) for ticket in tickets]
         return [(ticket, proposal) for ticket, proposal in drawn if proposal is not None]

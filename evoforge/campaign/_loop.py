@@ -109,7 +109,7 @@ class Loop:
             deeper = self.journey.deepen()
             # What was asked in the round before; models work while the round is judged.
             answered = self.desk.collect() if self.desk else []
-            batch = self._ask()
+            batch = self._ask(busy=deeper or bool(answered))
             idle = not batch and not deeper and not answered and not (self.desk and self.desk.waiting)
             if idle and not (self.desk and not self._alone and self.desk.wake()) and not self._tuned():
                 return self._nothing_left()
@@ -177,10 +177,15 @@ class Loop:
         self.next_ticket += 1
         return self.next_ticket - 1
 
-    def _ask(self) -> list[tuple[int, Proposal]]:
-        """Up to `workers` proposals and questions to models, all from the same snapshot."""
+    def _ask(self, *, busy: bool) -> list[tuple[int, Proposal]]:
+        """Up to `workers` proposals and questions to models, all from the same snapshot.
+
+        Where nobody finds anything new, known kernels near the best may come again; where the round would be empty else
+        (not `busy`), all are asked for the one and for the other in turns.
+        """
         batch: list[tuple[int, Proposal]] = []
-        asked = 0
+        pulled = asked = 0
+        near = False  # whether kernels may come again, before there is any proposal
         others = NoveltyGate()  # the batch
         view = replace(
             self._view(self._grounds()),
@@ -194,23 +199,28 @@ class Loop:
         settings = self.state.winners(WINNERS)
         barren: set[tuple[str, str | None]] = set()  # emitters, and for which model, that found nothing in this round
         self._unfit = ""
-        for _ in range(_ATTEMPTS):
-            if len(batch) + asked == self.workers:
-                break
-            ticket = self._ticket()
-            rng = np.random.default_rng([self.seed, ticket])
+        while pulled < _ATTEMPTS and len(batch) + asked < self.workers:
             now = replace(
                 view, proposed=others.ids, attempts=attempts, asked=self.desk.out if self.desk else frozenset()
             )
+            if near or (batch and self.journey.clock.progress(self.state.spent) >= BREADTH):
+                now = self._summit(now)
+            arms = self._arms(now, barren, first=not batch)
+            if barren.issuperset((arm.emitter, arm.model) for arm in arms):
+                if not arms or batch or asked or (busy and near):
+                    break
+                near = not near
+                # A lineage of its own may have no kernel yet that could come again.
+                view = replace(view, elites=self._view(self.state.archive.elites()).elites)
+                barren.clear()
+                continue
+            pulled += 1
+            ticket = self._ticket()
+            rng = np.random.default_rng([self.seed, ticket])
             if rng.random() >= _UNRANKED:
                 now = replace(now, hopeless=lambda genome: effects.expected(self._implied(genome)) < least)
                 if ranker is not None:
                     now = replace(now, scores=ranker.scores, settings=settings)
-            if batch and self.journey.clock.progress(self.state.spent) >= BREADTH:
-                now = self._summit(now)
-            arms = self._arms(now, barren, first=not batch)
-            if not arms or ((batch or asked) and barren.issuperset((arm.emitter, arm.model) for arm in arms)):
-                break
             arm = self.bandit.choose(arms, ticket, rng)
             prompt = self.pool[arm.meta_prompt]
             if arm.model is not None and self.desk is not None:

@@ -221,6 +221,42 @@ def test_a_round_that_found_something_does_not_wait_for_who_finds_nothing() -> N
     assert scarce.asked <= 32, "on in the second round, which would have been empty else"
 
 
+def test_a_round_that_tunes_does_not_wait_for_who_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    empty, tuned = Empty(), [True] * 5
+    loop, _ = made(99, frozenset({CELL}), None, workers=4)
+    loop.emitters = [empty]
+    monkeypatch.setattr(loop.journey, "deepen", lambda drawn=False: bool(tuned) and tuned.pop())
+    assert loop.run([Proposal(FIRST, operator="sample", emitter="sample")]) == "space exhausted"
+    assert not tuned and empty.asked <= 5 * 2 + 64
+
+
+def test_kernels_come_again_at_other_values_before_the_space_counts_as_exhausted() -> None:
+    """However little of the budget is used, and however long there was no news."""
+    values = ", ".join(map(str, range(1, 101)))
+    kernel = Candidate("cpp", f"// evoforge: param T = 1 in {{{values}}}\nint x = T;")
+
+    class Valued(Machine):
+        def trial(self, candidate: Candidate, params: Any, prune_below: float | None) -> Evaluation:
+            return replace(super().trial(candidate, params, prune_below), params=params)
+
+        def confirm(self, candidate: Candidate, params: Any, *, both: bool = False, blocks: int = 2) -> Evaluation:
+            return replace(super().confirm(candidate, params), params=params)
+
+    class Known(Empty):
+        """An emitter that has no other text."""
+
+        def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal | None:
+            super().ask(view, meta_prompt, rng)
+            assert view.memory is not None
+            left = [one for one in kernel.space.points() if view.again and not view.memory.known(kernel.id, one)]
+            return Proposal(kernel, operator="aim", emitter="aim", params_hint=left[0]) if left else None
+
+    loop, _ = made(999, frozenset({CELL}), None)
+    loop.emitters, loop.journey.measurer = [Known()], cast(Any, Valued())
+    assert loop.run([Proposal(kernel, operator="sample", emitter="sample")]) == "space exhausted"
+    assert len(loop.state.tried(kernel.id)) == 100
+
+
 def test_once_the_map_is_drawn_all_of_a_round_but_the_first_build_on_what_is_near_the_best() -> None:
     _, watcher = searched(41, frozenset({CELL}), None, workers=4)
     rounds = [watcher.near[at : at + 4] for at in range(0, 40, 4)]
