@@ -8,7 +8,7 @@ and replies a campaign repeats itself exactly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -55,6 +55,7 @@ _UNRANKED = 0.1  # share of the proposals that are taken as they come all the sa
 _STAGNANT = 64  # tickets without news of the archive, after which as many start from nothing
 _ATTEMPTS = 64  # asks of a round that may find nothing before the space counts as exhausted
 _FRUITLESS = 64  # questions to models in a row that led to nothing to judge, after which they are asked no more
+_PRINTED = 64  # known kernels a round that are printed again to learn from them, up to 18 ms each
 
 
 @dataclass
@@ -193,9 +194,7 @@ class Loop:
         )
         attempts = dict(view.attempts)
         ranker = self.journey.ranker()
-        known = [(self._levels_of(candidate), self.state.height(row)) for candidate, row in self.state.measured()]
-        effects = Effects.fit(known, self.space.handicaps() if self.space is not None else ())
-        least = min(_HOPELESS, max((height for _, height in known), default=0.0) - _ERRS)
+        hopeless = self._hopeless()
         settings = self.state.winners(WINNERS)
         barren: set[tuple[str, str | None]] = set()  # emitters, and for which model, that found nothing in this round
         self._unfit = ""
@@ -218,7 +217,7 @@ class Loop:
             ticket = self._ticket()
             rng = np.random.default_rng([self.seed, ticket])
             if rng.random() >= _UNRANKED:
-                now = replace(now, hopeless=lambda genome: effects.expected(self._implied(genome)) < least)
+                now = replace(now, hopeless=hopeless)
                 if ranker is not None:
                     now = replace(now, scores=ranker.scores, settings=settings)
             arm = self.bandit.choose(arms, ticket, rng)
@@ -285,16 +284,38 @@ class Loop:
             self._tell_once(what, str(error))
             return None
 
+    def _hopeless(self) -> Callable[[Mapping[str, Any]], bool]:
+        """Whether a genome is expected to be worth nothing, by what was measured so far."""
+        measured = [(candidate, self.state.height(row)) for candidate, row in self.state.measured()]
+        effects = Effects.fit(self._levelled(measured), self.space.handicaps() if self.space is not None else ())
+        least = min(_HOPELESS, max((height for _, height in measured), default=0.0) - _ERRS)
+        return lambda genome: effects.expected(self._implied(genome)) < least
+
     def _implied(self, genome: Mapping[str, Any]) -> dict[str, Any]:
         """Decisions and the levels they imply: what is worth nothing mostly is so at a whole level of an axis."""
         cell = self.space.implied_cell(genome) if self.space is not None else ()
         return {**genome, **{f"axis {axis}": level for axis, level in enumerate(cell)}}
 
+    def _levelled(self, measured: Sequence[tuple[Candidate, float]]) -> list[tuple[dict[str, Any], float]]:
+        """What was measured, by decisions and the levels they imply.
+
+        These are remembered: to find out takes as long as to print the kernel. A search that was resumed finds out
+        about so many a round, the latest first, and leaves out the others until then.
+        """
+        unknown = {one.id: one for one, _ in reversed(measured) if one.id not in self._implied_of}
+        for candidate in list(unknown.values())[:_PRINTED]:
+            self._implied_of[candidate.id] = self._levels_of(candidate)
+        return [(self._implied_of[one.id], height) for one, height in measured if one.id in self._implied_of]
+
     def _levels_of(self, candidate: Candidate) -> dict[str, Any]:
-        """As `_implied`, remembered: to find out takes as long as to print the kernel."""
-        if candidate.id not in self._implied_of:
-            self._implied_of[candidate.id] = self._implied(candidate.genome or {})
-        return self._implied_of[candidate.id]
+        """As `_implied`; decisions alone of a kernel that can be printed no more: an older version wrote it."""
+        genome = candidate.genome or {}
+        try:
+            return self._implied(genome)
+        except Exception as error:  # the boundary to the generator, as in `_proposal`
+            what = f"a known schedule can be printed no more, please report it: {type(error).__name__}"
+            self._tell_once(what, str(error))
+            return dict(genome)
 
     def _summit(self, view: SearchView) -> SearchView:
         """The view of an emitter that may only build on what is near the best (late, all but the first of a round).

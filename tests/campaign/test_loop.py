@@ -327,6 +327,46 @@ def test_an_emitter_that_breaks_costs_its_ticket_and_is_told_once(broken: Empty,
     assert told.notices == [f"aim broke and its ticket was left out, please report it: KeyError: '{what}'"]
 
 
+def known(loop: Loop, *genomes: Mapping[str, Any]) -> None:
+    """Trials of an earlier run of this search."""
+    for number, genome in enumerate(genomes):
+        candidate = Candidate("cpp", f"int known = {number};", genome=genome)
+        loop.state.propose(number, Proposal(candidate, operator="sample", emitter="sample"))
+        loop.state.note(loop.journey.measurer.trial(candidate, {}, None))
+    loop.next_ticket = len(genomes)
+
+
+def test_a_resumed_search_prints_what_is_known_little_by_little_the_latest_first() -> None:
+    """A search of weeks knows thousands of kernels, and each takes some milliseconds."""
+    printed: list[str] = []
+    seen: list[int] = []
+
+    class Printer(Space):
+        def implied_cell(self, genome: Mapping[str, Any]) -> Cell:
+            printed.extend(genome.values())
+            return CELL
+
+    class Counting(Empty):
+        def ask(self, view: SearchView, meta_prompt: MetaPrompt, rng: np.random.Generator) -> Proposal:
+            seen.append(len(printed))
+            return Proposal(Candidate("cpp", f"int y = -{len(seen)};"), operator="aim", emitter="aim")
+
+    loop, _ = made(204, frozenset({CELL}), None)
+    loop.emitters, loop.space = [Counting()], cast(Any, Printer())
+    known(loop, *({"tile": str(number)} for number in range(200)))
+    assert loop.run([]) == "evals"
+    assert seen == [64, 128, 192, 200]
+    assert printed == [str(number) for number in reversed(range(200))]
+
+
+def test_a_known_kernel_that_can_be_printed_no_more_ends_no_search() -> None:
+    told = Told()
+    loop, watcher = made(4, frozenset({CELL}), None, observer=told)
+    known(loop, {"riddle": "1"})
+    assert loop.run([]) == "evals" and len(watcher.shown) == 3
+    assert told.notices == ["a known schedule can be printed no more, please report it: KeyError: 'riddle'"]
+
+
 class Wordy(Empty):
     """Asks a model about a task that no prompt has room for."""
 
