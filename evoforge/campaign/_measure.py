@@ -51,11 +51,20 @@ class Live:
         self._judge = judge
         self._descriptor = descriptor
         self._build_jobs = build_jobs
+        self._tried: set[str] = set()  # what the compiler made of all that had a trial here
 
     def build_ahead(self, jobs: Iterable[tuple[Candidate, Mapping[str, int]]]) -> None:
-        """Builds and describes in parallel before anything is measured: on a CPU the compiler shares the device."""
+        """Builds and describes in parallel before anything is measured: on a CPU the compiler shares the device.
+
+        What compiles to what had a trial is not described: it will hardly have one of its own, which would do it.
+        """
         with ThreadPoolExecutor(self._build_jobs) as pool:
-            list(pool.map(lambda job: self._judge.build_ahead(*job), jobs))
+            list(pool.map(lambda job: self._build_ahead(*job), jobs))
+
+    def _build_ahead(self, candidate: Candidate, params: Mapping[str, int]) -> None:
+        code = self.object_hash(candidate, params)
+        if code is not None and code not in self._tried:
+            self._judge.build_ahead(candidate, params)
 
     def object_hash(self, candidate: Candidate, params: Mapping[str, int]) -> str | None:
         try:
@@ -67,7 +76,10 @@ class Live:
     def trial(self, candidate: Candidate, params: Mapping[str, int], prune_below: float | None) -> Evaluation:
         found = self._described(self._judge.trial(candidate, params, prune_below=prune_below))
         code = self.object_hash(candidate, params)
-        return replace(found, facts={**found.facts, CODE: code}) if code else found
+        if code is None:
+            return found
+        self._tried.add(code)
+        return replace(found, facts={**found.facts, CODE: code})
 
     def confirm(
         self, candidate: Candidate, params: Mapping[str, int], *, both: bool = False, blocks: int = 2

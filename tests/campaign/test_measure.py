@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -42,6 +43,29 @@ def test_the_code_of_a_text_whose_header_cannot_be_read_is_not_known() -> None:
 
     live = Live(cast(Any, Judge()), Descriptor(), build_jobs=1)
     assert live.object_hash(Candidate("cpp", "// evoforge: param what"), {}) is None
+
+
+def test_what_compiles_to_what_had_a_trial_is_not_described_ahead() -> None:
+    """Odd values make one program, even ones another; 0 does not build."""
+    described: list[int] = []
+
+    class Judge:
+        def build(self, candidate: Candidate, params: Params) -> object:
+            value = params["T"]
+            return {"default": SimpleNamespace(text_hash=("even", "odd")[value % 2] if value else "")}
+
+        def build_ahead(self, candidate: Candidate, params: Params) -> None:
+            described.append(params["T"])
+
+        def trial(self, candidate: Candidate, params: Params, *, prune_below: float | None) -> Evaluation:
+            return Evaluation(candidate.id, params, "t", "cpu", Status.WRONG)
+
+    live, kernel = Live(cast(Any, Judge()), Descriptor(), build_jobs=2), Candidate("cpp", "int x = T;")
+    live.build_ahead([(kernel, {"T": value}) for value in (1, 2)])
+    assert sorted(described) == [1, 2]
+    live.trial(kernel, {"T": 1}, None)
+    live.build_ahead([(kernel, {"T": value}) for value in (3, 4, 0)])
+    assert described[2:] == [4]
 
 
 def test_copies_of_one_measurement_are_one(tmp_path: Path) -> None:
