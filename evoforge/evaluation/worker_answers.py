@@ -16,7 +16,7 @@ from evoforge.evaluation.dtypes import SHORT_FLOATS
 from evoforge.evaluation.worker_model import WorkloadModel
 from evoforge.evaluation.worker_picks import OtherOrder, Picks
 from evoforge.evaluation.worker_precision import MadeOfIntegers, MatrixOperands, Noise, moved, rounded
-from evoforge.evaluation.worker_tensors import add_change, finish_scale, max_error, perturb
+from evoforge.evaluation.worker_tensors import add_change, finish_scale, max_error, own_error_rules, perturb
 
 __all__ = ["Answers", "answers_of"]
 
@@ -111,6 +111,7 @@ class _Runs:
             del other
         if self._u == _SINGLE:
             self._add_own_error(own, self._tensors, y64)
+            self._add_likely_error(own, roots, y64)
         doubles = {at: error.zero_() for at, error in zip(floats, own, strict=True) if self._specs[at].dtype == "f64"}
         moot = ""
         if any(
@@ -182,6 +183,27 @@ class _Runs:
         for error in own.values():
             error.div_(_ENLARGED)
         return largest
+
+    def _add_likely_error(
+        self, own: Sequence[torch.Tensor], roots: Sequence[torch.Tensor], y64: Sequence[torch.Tensor]
+    ) -> None:
+        """Raises `own`, where that rules the scale of an output, to what another program errs at the same element.
+
+        What is left of numbers that cancel (two log-sum-exps of like rows) may happen to be exact here and a rounding
+        off there: what noise moves an element by, and at most what the module errs at its worst one.
+        """
+        ruled = [
+            (error, at) for error, root, at in zip(own, roots, self._floats, strict=True)
+            if own_error_rules(root, error, y64[at], _RUNS, self._u)
+        ]  # fmt: skip
+        moved = {at: torch.zeros_like(error) for error, at in ruled}
+        for run in range(_RUNS if ruled else 0):
+            other = self._again(Noise(self._u, self._rng, alike=run % 2 == 0, varied=True))
+            for most, at in zip(moved.values(), moved, strict=True):
+                torch.maximum(most, (other[at] - y64[at]).abs_().nan_to_num_(0.0, 0.0, 0.0).to(most.dtype), out=most)
+        for error, at in ruled:
+            most = moved[at].mul_(_RUNS**0.5).clamp_(max=_largest(error))
+            torch.maximum(error, most, out=error)
 
     def _allow_for_decisions(
         self, y64: Sequence[torch.Tensor], roots: Sequence[torch.Tensor], errors: list[float]

@@ -56,7 +56,10 @@ _SUMS = frozenset({
     "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "avg_pool2d", "avg_pool3d", "cumsum", "linalg_vector_norm", "mean",
     "norm", "std", "std_mean", "sum", "var", "var_mean",
 })  # fmt: skip
-_NORMS = frozenset({"native_batch_norm", "native_group_norm", "native_layer_norm", "_native_batch_norm_legit"})
+_PARTED = frozenset({
+    "_log_softmax", "_softmax", "native_batch_norm", "native_group_norm", "native_layer_norm", "_native_batch_norm_legit",
+})  # fmt: skip
+"""Operators that are taken apart: what a whole row is divided by or loses errs in all of it alike, and can be small."""
 _FUNCTION_ERRS, _SUM_ERRS = 4, 64
 _WALK = 8  # roundings of a running sum of 64 terms add up to one of its terms' own, of more to the root of that many
 _LANES = 64  # sums side by side, as a plain kernel's
@@ -127,20 +130,23 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
     """While active, every float64 result of an operator that rounds is off by as much as in single precision.
 
     By `u` for arithmetic and 4 u for functions. By 64 u for what adds up, or by a 64th of u for each term where that is
-    more: of equal terms all roundings have one sign. Norms are taken apart: what they divide by can be as small.
+    more: of equal terms all roundings have one sign. Norms and softmax are taken apart.
 
     Args:
         alike: equal results have equal signs, as they would where one kernel computes them; else all are drawn.
         cancelled: products err by what they add up, which can be far more than what is left of it.
+        varied: every operator errs by a share of that, drawn for each: what two of them err never cancels.
     """
 
-    def __init__(self, u: float, rng: np.random.Generator, *, alike: bool, cancelled: bool = False) -> None:
+    def __init__(
+        self, u: float, rng: np.random.Generator, *, alike: bool, cancelled: bool = False, varied: bool = False
+    ) -> None:
         super().__init__()
-        self._u, self._rng, self._alike, self._cancelled = u, rng, alike, cancelled
+        self._u, self._rng, self._alike, self._cancelled, self._varied = u, rng, alike, cancelled, varied
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__.rstrip("_")
-        if name in _NORMS and (parts := torch._decomp.get_decompositions([func])):
+        if name in _PARTED and (parts := torch._decomp.get_decompositions([func])):
             with self:
                 return parts[func](*args, **(kwargs or {}))
         if self._cancelled and (places := _OPERANDS.get(func.overloadpacket)):
@@ -153,6 +159,8 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
         if views or name in _EXACT:
             return made
         u = self._u * (1 if name in _ARITHMETIC else _sum_errs(args, made) if name in _SUMS else _FUNCTION_ERRS)
+        if self._varied:
+            u *= self._rng.random()
         with torch.utils._python_dispatch._disable_current_modes():
             for one in pytree.tree_leaves(made):
                 if isinstance(one, torch.Tensor):

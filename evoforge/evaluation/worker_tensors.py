@@ -24,6 +24,7 @@ __all__ = [
 
 TORCH_DTYPES = {short: getattr(torch, name) for name, short in DTYPE_NAMES.items()}
 _BLOCK = 1 << 16  # elements: half a mebibyte of float64
+_OUTSIDE = 1e-3  # of the elements
 _OWN_SHARE = 32  # of the 512 d that are allowed: 16 times what single precision itself errs
 _DOUBLE_FLOOR = 2.0**-59  # 512 times it, 8 ulp of the largest element: what double precision cannot tell
 _SHORT = {dtype: short for short, dtype in TORCH_DTYPES.items()}
@@ -236,6 +237,15 @@ def finish_scale(root: torch.Tensor, own: torch.Tensor, y64: torch.Tensor, count
         scale = sum_.double().mul_(count**-0.5).add_(y.abs(), alpha=u).nan_to_num_(nan=0.0, posinf=0.0)
         least = error.double().mul_(count**-0.5 / _OWN_SHARE).nan_to_num_(nan=0.0, posinf=0.0)
         sum_.copy_(torch.maximum(scale, least).clamp_(min=largest * _DOUBLE_FLOOR))
+
+
+def own_error_rules(root: torch.Tensor, own: torch.Tensor, y64: torch.Tensor, count: int, u: float) -> bool:
+    """Whether the second of what `finish_scale` takes is four times the first for more elements than may be outside."""
+    far = sum(
+        int((error.double() / (4 * _OWN_SHARE) > sum_.double().add_(y.abs(), alpha=u * count**0.5)).sum())
+        for sum_, error, y in _blocks(root, own, y64)
+    )
+    return far > _OUTSIDE * y64.numel()
 
 
 def max_error(result: torch.Tensor, y64: torch.Tensor) -> float:

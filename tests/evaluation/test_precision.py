@@ -213,6 +213,49 @@ def test_doubles_are_granted_what_double_precision_errs(tmp_path: Path, family: 
                 assert found.passed == passes or (passes and reference.moot), (seed, found.reason)
 
 
+DIVERGENCE = """\
+import torch
+
+
+def Model(student, teacher):
+    ours, theirs = torch.log_softmax(student, -1), torch.log_softmax(teacher, -1)
+    return (theirs.exp() * (theirs - ours)).sum(-1)
+
+
+def get_inputs():
+    return [torch.randn(256, 2048) * 0.02, torch.randn(256, 2048) * 0.02]
+"""
+
+
+def divergence(student: Floats, teacher: Floats, classes: int) -> Floats:
+    """In single precision, whose sums and logarithms are other ones than torch's."""
+
+    def logs(x: Floats) -> Floats:
+        e = np.exp(x - x.max(-1, keepdims=True)).reshape(len(x), 16, -1)
+        total = np.zeros((len(x), 1), np.float32)
+        for part in range(16):
+            total += e[:, part].sum(-1, keepdims=True)
+        return x - (x.max(-1, keepdims=True) + np.log(total))
+
+    theirs = logs(teacher)
+    return np.asarray((np.exp(theirs) * (theirs - logs(student)))[:, :classes].sum(-1), np.float32)
+
+
+def test_what_is_left_of_like_numbers_may_err_where_torch_is_lucky(tmp_path: Path) -> None:
+    (tmp_path / "divergence.py").write_text(DIVERGENCE)
+    with ReferenceWorker(load_task(str(tmp_path / "divergence.py"))) as worker:
+        outputs = SharedTensors(worker.describe()["default"].outputs)
+        for seed in range(3):
+            inputs = worker.inputs("default", seed)
+            reference = worker.reference("default", inputs)
+            for classes, passes in ((2048, True), (1024, False)):
+                outputs.array(0)[...] = divergence(inputs.array(0), inputs.array(1), classes)
+                found = check_outputs(outputs, reference, Tolerance())
+                assert found.passed == passes, (seed, classes, found.reason)
+            outputs.array(0)[...] = 0
+            assert not check_outputs(outputs, reference, Tolerance()).passed
+
+
 def test_what_an_integer_cannot_hold_is_nobodys_answer(tmp_path: Path) -> None:
     (tmp_path / "bytes.py").write_text(
         "import torch\n\n\ndef Model(x):\n    return (x * 10).round().to(torch.int8)\n\n\n"
