@@ -285,6 +285,7 @@ def _cell(text: str) -> Cell | None:
 
 def _ideas(request: Request, rng: np.random.Generator, count: int) -> tuple[int, ...]:
     thinking = request.system.partition("# How to think about this")[2].partition("\n# Task")[0]
+    thinking = thinking.partition("\nWhat this briefing favours")[0]  # weights of genes are no advice in words
     sections = re.split(r"(?m)^## ", thinking)
     pitfalls = named("\n".join(part for part in sections if part.startswith("Pitfalls")))
     advised = named("\n".join(part for part in sections if not part.startswith("Pitfalls")))

@@ -426,7 +426,7 @@ class Loop:
 
     def _evolve(self) -> None:
         """A new meta-prompt every so many outcomes."""
-        children, displaced = self.evolution.due(self.pool, self.desk)
+        children, displaced = self.evolution.due(self.pool, None if self._alone else self.desk)
         for prompt in children:
             gone = displaced if prompt is children[-1] else ()
             self.journey.store.add_meta_prompt(self.journey.campaign, prompt, displaced=gone)
@@ -469,7 +469,8 @@ class Loop:
         self.bandit.tell(outcome)
         proposal = outcome.proposal
         status = outcome.evaluation.status if outcome.evaluation else (*outcome.statuses, "unjudged")[0]
-        last = self.state.last_trial(proposal.candidate.id)
+        # Where a trial was right the latest one may be of another point, and says nothing of what was gained.
+        last = None if outcome.evaluation else self.state.last_trial(proposal.candidate.id)
         note = Note(
             outcome.ticket, proposal.operator, str(status), outcome.gain,
             str(proposal.candidate.notes.get("hypothesis", "")), last.reason if last else "",

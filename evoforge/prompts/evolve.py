@@ -99,8 +99,13 @@ def cross_sections(a: MetaPrompt, b: MetaPrompt, rng: np.random.Generator, versi
         from_b[flipped] = not from_b[flipped]
     taken = {name: pair[from_b[name]] for name, pair in parts.items()}
     sections = {name[3:]: str(text) for name, text in taken.items() if name.startswith("## ") and text is not None}
-    tables = {name: _table(taken[name]) for name in _TABLES}
+    tables = {name: {**_table(taken[name]), **_forbidden(a, b, name)} for name in _TABLES}
     return MetaPrompt(a.name, version, a.language, Strategy(**tables), sections, (a.ref, b.ref))
+
+
+def _forbidden(a: MetaPrompt, b: MetaPrompt, table: str) -> dict[str, float]:
+    """The weights of zero that a person gave either parent: they hold for all descendants."""
+    return {key: 0.0 for one in (a, b) for key, weight in getattr(one.strategy, table).items() if weight == 0}
 
 
 def _table(value: object) -> Mapping[str, float]:

@@ -159,7 +159,7 @@ def _weighed(strategy: Strategy, lines: Sequence[str], known: Vocabulary) -> Str
         if found is None:
             continue
         table, key = found[1], found[2]
-        if not known.knows(table, key):
+        if not known.knows(table, key) or tables[table].get(key) == 0:  # what a person forbade stays forbidden
             continue
         try:
             weight = float(found[3].rstrip("."))

@@ -21,7 +21,7 @@ from evoforge.campaign._state import State
 from evoforge.core import Block, Call, Candidate, Cell, Evaluation, Kind, MetaPrompt, Status, WorkloadTiming
 from evoforge.core import Outcome as CallOutcome
 from evoforge.emitters import Assignment, Bandit, Emitter, Outcome, Proposal, SearchView
-from evoforge.llm import ModelSpec, ScriptedClient
+from evoforge.llm import ModelSpec, Request, ScriptedClient
 from evoforge.prompts import Brief, PromptPool, Send, TaskBrief
 from evoforge.storage import Store
 
@@ -137,6 +137,9 @@ class Space:
 class Forgetful:
     def record_outcome(self, *words: Any, **more: Any) -> list[int]:
         return []
+
+    def add_meta_prompt(self, *words: Any, **more: Any) -> None:
+        pass
 
 
 def made(
@@ -433,6 +436,23 @@ def test_models_without_news_are_left_out_where_a_generator_goes_on(generator: b
     assert 64 <= len(client.requests) <= 66
     assert len(patient.shown) == (40 if generator else 0)
     assert told.notices == (["models are asked no more: 64 answers in a row led to nothing new"] if generator else [])
+
+
+def test_models_that_are_left_out_rewrite_no_meta_prompts() -> None:
+    told, late = Told(), list[bool]()
+
+    def answer(request: Request) -> str:
+        late.append(bool(told.notices))
+        return "I would rather not."
+
+    loop, _ = made(41, frozenset({CELL}), None, observer=told)
+    loop.emitters, loop.writers = [Watcher()], [Prose()]
+    loop.evolution.every = 2
+    loop.desk = Desk(ScriptedClient(answer), [ModelSpec("openai/free")], tokens=24000, send=Send(), at_once=1)
+    loop._alone = True
+    assert loop.run([Proposal(FIRST, operator="sample", emitter="sample")]) == "evals"
+    loop.desk.close()
+    assert loop.evolution.bred > 4 and not late
 
 
 def test_what_is_too_long_for_one_model_is_asked_of_another(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,15 @@ def test_a_cross_has_whole_parts_of_either_parent(a, b, number: int) -> None:  #
         assert (child.sections, child.strategy) not in ((a.sections, a.strategy), (b.sections, b.strategy))
 
 
+def test_what_either_parent_forbids_a_cross_forbids(make: SimpleNamespace) -> None:
+    free = make.meta_prompt()
+    tables = replace(free.strategy, operators={**free.strategy.operators, "aim": 0.0})
+    for pair in ((replace(free, strategy=tables), free), (free, replace(free, strategy=tables))):
+        for number in range(20):
+            child = cross_sections(*pair, np.random.default_rng(number), 3)
+            assert child.strategy.operators["aim"] == 0
+
+
 @pytest.mark.parametrize("language", ["cpp", "triton", "cuda"])
 def test_generations_stay_readable_bounded_and_diverse(language: str) -> None:
     pool = PromptPool.default(language)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
@@ -92,6 +93,12 @@ def test_edits_and_weights_make_a_child() -> None:
 )
 def test_a_weight_is_read_however_it_is_set_off(line: str) -> None:
     assert apply_rewrite(SEED, line, 2).strategy.operators["aim"] == 2.5
+
+
+def test_what_a_person_forbade_stays_forbidden() -> None:
+    tables = dataclasses.replace(SEED.strategy, operators={**SEED.strategy.operators, "aim": 0.0})
+    child = apply_rewrite(dataclasses.replace(SEED, strategy=tables), f"{GOOD}\nWeight: operators.aim -> 2.5\n", 2)
+    assert child.strategy.operators["aim"] == 0
 
 
 def test_an_unknown_weight_is_left_out_and_the_rest_stays() -> None:
