@@ -1336,6 +1336,23 @@ def test_what_a_function_leaves_of_x_near_0_is_right(tmp_path: Path) -> None:
             assert ((got - want).abs() <= 1.2 * 2.0**-23 * x.abs()).all(), k.label
 
 
+def test_inverse_hyperbolic_functions_are_right_far_out(tmp_path: Path) -> None:
+    """Where squares overflow, and of what is infinite."""
+    ends = torch.tensor([1e9, 9e17, 1.1e18, 3e19, 1e30, 1.5e38, 3e38, math.inf])
+    x = torch.cat([ends, -ends, torch.tensor([0.0, math.nan]), rand(19)]).view(1, 37)
+    model = Module(
+        lambda x: (torch.asinh(x), torch.acosh(x.abs().clamp(min=1)), torch.asinh(x.double()), torch.atanh(x))
+    )
+    graph, kernels = capture_graph(model, [x]), []
+    for genome in ({}, {"vector": "scalar"}):
+        source = space_of(graph).render(genome)
+        kernels.append(Compiled("far", str(genome), source, ParameterSpace.parse(source).defaults(), graph))
+    library = build(kernels, tmp_path, "native")
+    for k in kernels:
+        for got, want in zip(call(library, k, model, [x]), model(x.double()), strict=True):
+            torch.testing.assert_close(got.double(), want, rtol=1e-6, atol=1e-7, equal_nan=True, msg=k.label)
+
+
 def test_signs_of_nan_and_spreads_without_degrees_of_freedom_are_torchs(tmp_path: Path) -> None:
     rows = torch.stack([rand(37) for _ in range(4)])
     rows[0, 5], rows[1, 7], rows[2, 9] = float("nan"), float("inf"), float("-inf")
