@@ -1204,6 +1204,19 @@ def test_products_of_sizes_are_more_than_an_int_holds(tmp_path: Path) -> None:
     ).stderr  # fmt: skip
 
 
+def test_a_row_for_each_of_many_threads_is_more_than_an_int_holds(tmp_path: Path) -> None:
+    """Of those that a kernel is called with, whatever number it was planned for."""
+    model, columns = Module(lambda x: (y := x.exp()) / y.sum(-1, keepdim=True)), 10_000_000
+    graph = capture_graph(model, [torch.zeros(1, 1).expand(4, columns)])
+    space = space_of(graph)
+    source = space.render({gene: "row" for gene in space.genes() if gene.startswith("placement")})
+    k = Compiled("wide", "row", source, ParameterSpace.parse(source).defaults(), graph)
+    needed = build([k], tmp_path, "native").k0_bytes
+    needed.restype = ctypes.c_int64
+    for threads in (2, 300):
+        assert 0 <= needed(ctypes.byref(Call(threads=threads))) - 4 * threads * columns < 4 * 64
+
+
 def test_what_is_printed_for_one_thread_is_right_with_more(tmp_path: Path) -> None:
     model, inputs = Module(lambda x: (x.exp().sum(), x * 2)), [rand(300, 1000)]
     graph = capture_graph(model, inputs)
