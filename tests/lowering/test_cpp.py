@@ -135,6 +135,29 @@ def adam(w: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> 
     return w - 0.1 * m / (v.sqrt() + 1e-3), m, v
 
 
+def doubly_masked(x: torch.Tensor, keep: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """By positions, which lanes differ in, and by what all lanes share."""
+    near = (torch.arange(37) <= torch.arange(21)[:, None]) | (torch.arange(37) < 4)
+    row = keep[:, :, None]
+    masks = near & row, row & near, near ^ row, torch.where(row, near, row) | (near == row)
+    return tuple(torch.where(mask, x, 0.5) for mask in masks)
+
+
+def shifted(x: torch.Tensor, by: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """By fewer bits than none and by more than there are, in numbers of every width; some as vectors."""
+    made: list[torch.Tensor] = []
+    for kind in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        one, bits = x.to(kind), by.to(kind)
+        made += [one << bits, one >> bits, one >> 40, one << 64]
+    short = x.int()
+    return *made, (short >> by.int()).float(), (short >> 40).float(), short >> 31
+
+
+def powers(x: torch.Tensor, by: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    byte = x.to(torch.uint8) ** by.abs().to(torch.uint8)
+    return x**by, x.int() ** by.int(), x.to(torch.int8) ** by.to(torch.int8), byte
+
+
 def quietly(function: Any, *arguments: Any, **names: Any) -> Any:
     """Of a function that warns of its own future."""
     with warnings.catch_warnings():
@@ -487,6 +510,12 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         Module(lambda i, w, at: (fn.embedding_bag(i, w, at, mode="sum"), fn.embedding_bag(i, w, at, mode="max"))),
         [torch.arange(30) * 7 % 11, rand(11, 37), torch.tensor([0, 4, 4, 15])],
     ),
+    "doubly_masked": (Module(doubly_masked), [rand(3, 21, 37), rand(3, 21) > 0]),
+    "shifted": (
+        Module(shifted),
+        [torch.arange(74).view(2, 37) * 123456789123 - (1 << 42), torch.arange(74).view(2, 37) % 72 - 3],
+    ),
+    "powers": (Module(powers), [torch.arange(84).view(2, 42) % 7 - 3, torch.arange(84).view(2, 42) // 7 % 6 - 3]),
     "fake_quantised": (
         Module(lambda x: torch.fake_quantize_per_tensor_affine(x, 0.125, 3, 0, 15) @ x.T), [rand(5, 37)],
     ),
