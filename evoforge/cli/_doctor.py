@@ -71,6 +71,8 @@ def _compiler() -> Finding:
         answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         return Finding("compiler", "fail", f"{path} does not run: {error}", mend)
+    if "clang" in answer.stdout.lower():
+        return Finding("compiler", "fail", f"{path} is clang", "install gcc's g++, and unset CXX or set it to that")
     return Finding("compiler", "ok", f"{answer.stdout.splitlines()[0]} ({path})")
 
 

@@ -28,6 +28,7 @@ def export(
     from evoforge.core import Signature
     from evoforge.evaluation.build import Builder
     from evoforge.export import ExportedKernel, Library, write_library
+    from evoforge.lowering.ir import from_json
     from evoforge.storage import open_store
 
     with open_store(store, create=False) as opened:
@@ -53,6 +54,7 @@ def export(
         library = Library(
             name, row.task, row.target, signatures, kernels, Builder(row.target).flags,
             baseline=row.config.get("baseline", "best"),
+            graphs={key: from_json(value) for key, value in row.setup.get("graphs", {}).items()},
         )  # fmt: skip
     folder = write_library(library, output)
     best = max(kernels, key=lambda kernel: kernel.lower)

@@ -22,7 +22,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from evoforge.core import Signature, Status, Target
-from evoforge.errors import WorkerError
+from evoforge.errors import MissingToolError, WorkerError
 from evoforge.evaluation.built import Built, find, keep, prune
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.native import cache_folder, cpu_digest, digest, first_error, native_program
@@ -45,7 +45,6 @@ _COMPILE = (
     "-fassociative-math", "-fPIC", "-fvisibility=hidden", "-Werror=return-type", "-Wno-psabi",
     "-fdiagnostics-color=never", "-fmax-errors=10", "-fno-diagnostics-show-caret",
 )  # fmt: skip
-_ONLY_GCC = ("-fmax-errors", "-fno-diagnostics-show-caret")
 # Linking is a step of its own with these flags only: what a kernel's text asks for by pragma, or a
 # caller by extra flags, never makes gcc add the start-up file that turns on FTZ/DAZ in the loader.
 _LINK = ("-shared", "-fopenmp", "-Wl,-z,relro,-z,now,-z,noexecstack")
@@ -64,7 +63,7 @@ class Builder:
         sandbox: strict, basic or none. Compilers are confined as far as the machine allows unless it is none.
 
     Raises:
-        MissingToolError: no C++ compiler.
+        MissingToolError: no C++ compiler, or clang.
         UsageError: strict is out of reach on this machine.
     """
 
@@ -73,6 +72,11 @@ class Builder:
         self.sandbox = sandbox
         self._compiler = find_compiler()
         self._version = compiler_version(self._compiler)
+        if "clang" in self._version.lower():  # the headers use gcc's vectors, the screen knows its OpenMP
+            raise MissingToolError(
+                f"expected gcc, which kernels are written for and judged with, got {self._version} "
+                f"({self._compiler}); install g++, and unset CXX or set it to that"
+            )
         self._busy = busy or BusyClock()
         self._objects = cache_folder("objects")
         self._header_lock = threading.Lock()
@@ -148,8 +152,6 @@ class Builder:
             headers = self._precompiled(self.flags, timeout_s)
             (work / "kernel.cpp").write_text(unmarked(source), encoding="utf-8", errors="replace")
             command = [*self.flags, f"-I{headers.parent}", f"-I{include_dir()}", *defines, "-E", "-fpch-preprocess"]
-            if self._is_clang:
-                command.remove("-fpch-preprocess")
             if self._run([*command, "kernel.cpp", "-o", "kernel.ii"], work, time.monotonic() + timeout_s):
                 return None
             return _own_lines((work / "kernel.ii").read_text(encoding="utf-8", errors="replace"))
@@ -171,13 +173,7 @@ class Builder:
     def flags(self) -> list[str]:
         """The compiler's flags before any kernel's own."""
         wide = ["-mprefer-vector-width=512"] if self.target.vector_bytes >= 64 else []
-        shared = [flag for flag in _COMPILE if not (self._is_clang and flag.startswith(_ONLY_GCC))]
-        shared += ["-fno-caret-diagnostics"] if self._is_clang else []
-        return [*shared, f"-march={self.target.isa}", *wide]
-
-    @property
-    def _is_clang(self) -> bool:
-        return "clang" in self._version.lower()
+        return [*_COMPILE, f"-march={self.target.isa}", *wide]
 
     def _machine(self) -> str:
         return cpu_digest() if self.target.isa == "native" else ""
@@ -208,8 +204,7 @@ class Builder:
         (work / "kernel.cpp").write_text(source, encoding="utf-8", errors="replace")
         headers = self._precompiled(flags, timeout_s)
         deadline = time.monotonic() + timeout_s
-        if headers.with_name(f"{headers.name}.gch").exists():
-            flags = [headers.name if at and flags[at - 1] == "-include" else flag for at, flag in enumerate(flags)]
+        flags = [headers.name if at and flags[at - 1] == "-include" else flag for at, flag in enumerate(flags)]
         command = [*flags, f"-I{headers.parent}", f"-I{include_dir()}", *defines, "-c", "kernel.cpp", "-o", "kernel.o"]
         failed = self._run(command, work, deadline)
         if failed:
@@ -276,8 +271,6 @@ class Builder:
         """The header to include first (``-include``'s, else evoforge.h), beside which its .gch lies."""
         given = [Path(flags[at + 1]) for at, flag in enumerate(flags[:-1]) if flag == "-include"]
         header = given[0] if given else include_dir() / "evoforge.h"
-        if self._is_clang:  # finds no .gch beside a header
-            return header
         others = [flag for flag in flags if flag not in ("-include", *map(str, given))]
         key = digest(_PROTOCOL, self._version, self._machine(), _headers_digest(flags), str(header), *others)
         home = cache_dir() / "headers" / key

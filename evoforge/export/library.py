@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from evoforge.core import AXES, Candidate, Cell, Params, Signature, Target, Task
 from evoforge.errors import UnsupportedError, UsageError
 from evoforge.evaluation.targets import ISAS
 from evoforge.evaluation.tasks import apply_overrides, effective_overrides
+from evoforge.lowering.ir import Graph
+from evoforge.lowering.ranges import accepted
 from evoforge.paths import data_dir, include_dir
 
 __all__ = ["FORMAT", "ExportedKernel", "Library", "required_cpu_flags", "write_library"]
@@ -74,7 +76,8 @@ class Library:
     """What goes into the package.
 
     `compile_flags` are those that the kernels were judged with. `baseline` is what speed-ups are over: ``eager``,
-    ``compiled``, or the faster of both (``best``).
+    ``compiled``, or the faster of both (``best``). `graphs` (by workload; none of a task that the lowering does not
+    cover) say which inputs are indices.
     """
 
     campaign: str
@@ -85,6 +88,7 @@ class Library:
     compile_flags: Sequence[str]
     axes: Sequence[str] = AXES
     baseline: str = "best"
+    graphs: Mapping[str, Graph] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.kernels:
@@ -200,8 +204,10 @@ def _write_references(library: Library, folder: Path) -> list[dict[str, Any]]:
         module = f"w{index}_{re.sub(r'[^0-9A-Za-z_]', '_', workload.name)}"
         source = apply_overrides(library.task.source, effective_overrides(library.task, workload))
         (references / f"{module}.py").write_text(source, encoding="utf-8")
-        signature = library.signatures[workload.name].to_json()
-        rows.append({"name": workload.name, "reference": module, "signature": signature})
+        signature, graph = library.signatures[workload.name], library.graphs.get(workload.name)
+        known = accepted(graph) if graph else {}
+        ranges = [known.get(spec.name) for spec in signature.inputs]
+        rows.append({"name": workload.name, "reference": module, "signature": signature.to_json(), "ranges": ranges})
     return rows
 
 

@@ -234,11 +234,29 @@ EVO_INLINE ivec quotients(int64_t first, int64_t step, int64_t by) {
 template <class Type>
 EVO_INLINE Type fmod(Type x, Type y) { return x % y; }
 template <class Type>
-EVO_INLINE Type pow(Type x, Type y) {  // integers, y ≥ 0
+EVO_INLINE Type pow(Type x, Type y) {  // integers; of negative powers the part before the point, of 0 none
+    if (y < 0) return x == 1 ? 1 : x == Type(-1) ? (y & 1 ? -1 : 1) : 0;
     Type r = 1;
     for (; y > 0; y >>= 1, x *= x)
         if (y & 1) r *= x;
     return r;
+}
+
+// Shifts of integers as torch has them: by as many bits as there are, by more or by fewer than none, all bits go and
+// the sign stays.
+template <class Type>
+EVO_INLINE Type shl(Type x, Type by) {
+    constexpr uint64_t bits = 8 * sizeof(Type);
+    return (uint64_t)by < bits ? (Type)((uint64_t)x << by) : Type(0);
+}
+template <class Type>
+EVO_INLINE Type shr(Type x, Type by) {
+    constexpr uint64_t most = 8 * sizeof(Type) - (Type(-1) < Type(0));
+    return (Type)(x >> ((uint64_t)by < most ? (uint64_t)by : most));
+}
+EVO_INLINE ivec shr(ivec x, ivec by) {
+    const ivec outside = (by & ~31) != 0;
+    return x >> (outside ? broadcast(31) : by);
 }
 
 template <class Type>

@@ -388,17 +388,17 @@ template <class Type>
 EVO_INLINE vec lookup(const Type* p, ivec at, int64_t n) { return EVO_FULL(n) ? lookup(p, at, all) : lookup(p, at, first{n}); }
 template <class Type>
 EVO_INLINE vec lookup(const Type* p, ivec at, int64_t n, ivec mask) {
-#ifdef EVO_AVX512
-    if constexpr (__is_same(Type, float)) {
-        const __mmask16 m = _mm512_movepi32_mask((__m512i)mask) & detail::mask16(n);
-        return (vec)_mm512_mask_i32gather_ps(_mm512_setzero_ps(), m, (__m512i)at, p, 4);
-    }
-#endif
     vec v{};
     for (int64_t i = 0; i < n; ++i)
         if (mask[i]) v[i] = (float)p[at[i]];
     return v;
 }
+#ifdef EVO_AVX512
+EVO_INLINE vec lookup(const float* p, ivec at, int64_t n, ivec mask) {
+    const __mmask16 m = _mm512_movepi32_mask((__m512i)mask) & detail::mask16(n);
+    return (vec)_mm512_mask_i32gather_ps(_mm512_setzero_ps(), m, (__m512i)at, p, 4);
+}
+#endif
 // Lane i is first + i · step.
 EVO_INLINE ivec places(int64_t first, int64_t step) { return iota() * (int32_t)step + (int32_t)first; }
 // Lanes i where first + i · step >= 0, and loads of lanes that take part in such a mask; others read as 0.

@@ -32,6 +32,8 @@ from evoforge.paths import data_dir
 
 __all__ = ["Kernel", "print_kernel"]
 
+_MOST_THREADS = 1 << 12  # a kernel may be called with more than it was planned for
+
 
 @dataclass
 class Kernel:
@@ -223,7 +225,7 @@ def _widen(kernel: Kernel, lanes: int) -> None:
     scope = Scope({}, {name: max(one.choices) for name, one in kernel.parameters.items()}, lanes)
     for piece in kernel.pieces:
         for workload in range(kernel.domain.workloads):
-            count = piece["count"].replace("call->threads", str(kernel.plan.threads))
+            count = piece["count"].replace("call->threads", str(_MOST_THREADS))
             for text, values in sizes:
                 count = count.replace(text, str(values[workload]))
             tree = parsed(count) or ast.Constant(0)

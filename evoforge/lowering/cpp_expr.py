@@ -329,12 +329,20 @@ def _whole(expr: Expr, ctx: Context) -> Value:
         return Value(f"evo::select({print_expr(expr.condition, ctx).text}, {then}, {other})", True, "i32")
     if isinstance(expr, Op):
         parts = [_whole(arg, ctx) for arg in expr.args]
-        if expr.name in ("abs", "max", "min"):
+        if expr.name in ("abs", "max", "min") or _shifts_far(expr):
             return Value(f"evo::{expr.name}({', '.join(_as_vector(part) for part in parts)})", True, "i32")
         left, right = parts
         return Value(f"{_wrapped(left)} {_INFIX[expr.name]} {_wrapped(right)}", True, "i32", False)
     value = print_expr(expr, ctx)
     return value if value.dtype == "i32" else Value(f"evo::to_i32({value.text})", True, "i32")
+
+
+def _shifts_far(op: Op) -> bool:
+    """Whether a shift may be by a number of bits for which C++ says nothing, and torch does."""
+    if op.name not in ("shl", "shr"):
+        return False
+    count, bits = op.args[1], 8 if op.dtype in _CONVERTED else 32
+    return not (isinstance(count, Const) and not count.sizes and 0 <= count.value < bits)
 
 
 def _compared(name: str, gap: Affine, ctx: Context) -> str:
@@ -387,10 +395,12 @@ def _operation(op: Op, ctx: Context) -> Value:
     dtype = "bool" if op.name in (*COMPARISONS, "isnan", "isinf") else computed(op.dtype)
     if op.name == "div" and dtype == "f32" and args[1].text in ctx.reciprocals:
         return Value(f"{_wrapped(args[0])} * {ctx.reciprocals[args[1].text]}", vector, dtype, False)
+    if _shifts_far(op):
+        return Value(f"evo::{op.name}<{CTYPES[dtype]}>({args[0].text}, {args[1].text})", False, dtype)
     if op.name in _INFIX:
         left, right = args
         if dtype == "bool" and left.vector != right.vector and "bool" in (left.dtype, right.dtype):
-            return Value(f"{_as_vector(left)} {_INFIX[op.name]} {_as_vector(right)}", vector, dtype, False)
+            left, right = (one if one.vector else Value(_as_vector(one), True, one.dtype) for one in args)
         if op.name == "div" and dtype not in ("f32", "f64"):
             return Value(f"{_wrapped(left)} / {_wrapped(right)}", vector, dtype, False)
         return Value(f"{_wrapped(left)} {_INFIX[op.name]} {_wrapped(right)}", vector, dtype, False)

@@ -33,6 +33,7 @@ _DTYPES = {
 }  # fmt: skip
 _PLAIN = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.nn.Parameter))
 _ALIGN = 64
+_NOTHING_PACKED = None, None, None
 # What torch itself keeps in a module; of that, weights, parts and hooks are looked at each for itself.
 _BOOKS = {*vars(torch.nn.Module()), "_compiled_call_impl"}
 _EVERYWHERE = (torch_module._global_forward_pre_hooks, torch_module._global_forward_hooks)
@@ -70,6 +71,7 @@ class _Spec:
         self.name, shape, stride, dtype = row
         self.shape, self.stride = tuple(shape), tuple(stride)
         self.code, self.dtype = _DTYPES[dtype]
+        self.ranges = None  # where values of an input must lie
 
     def fits(self, tensor):
         """Same sizes, dtype and strides; the stride of a dimension of size 1 means nothing."""
@@ -90,6 +92,22 @@ class _Spec:
             and tensor.layout is torch.strided
             and not tensor.is_neg()
         )
+
+    def takes(self, tensor):
+        """Whether torch takes all values: what it raises an error for (an index out of range) a kernel just reads."""
+        if self.ranges is None or not tensor.numel():
+            return True
+        try:
+            low, high = map(int, torch.aminmax(tensor))
+        except RuntimeError:  # values that cannot be looked at (fake, or inside a transform)
+            return False
+        return any(a <= low and high <= b for a, b in self.ranges) or self._takes_each(tensor.long())
+
+    def _takes_each(self, values):
+        within = torch.zeros_like(values, dtype=torch.bool)
+        for low, high in self.ranges:
+            within |= (values >= low) & (values <= high)
+        return bool(within.all())
 
     def fill(self, struct):
         struct.rank, struct.dtype = len(self.shape), self.code
@@ -218,7 +236,11 @@ class Kernel(torch.nn.Module):
             raise _Unusable("a forward-mode gradient may be asked for")
         if torch.is_autocast_enabled("cpu"):
             raise _Unusable("autocast is on")
-        return self._plan(self._match(leaves, constants), args, leaves, constants), leaves
+        row = self._match(leaves, constants)
+        for spec, leaf in zip(_specs(row)["inputs"], leaves, strict=True):
+            if not spec.takes(leaf):
+                raise _Unusable(f"values of {spec.name} that the kernel is not for (an index out of range?)")
+        return self._plan(row, args, leaves, constants), leaves
 
     def _match(self, leaves, constants):
         fitting = [row for row in self._rows if _fit(_specs(row)["inputs"], leaves)]
@@ -292,6 +314,7 @@ class _Route:
             and not torch.is_autocast_enabled("cpu")
             and not torch.jit.is_tracing()
             and getattr(torch.autograd.forward_ad, "_current_level", -1) < 0
+            and all(map(_Spec.takes, self._inputs, args))
         )
 
 
@@ -419,8 +442,10 @@ class _Plan:
         self._workspace = self._optional("evo_workspace", ctypes.c_int64, [ctypes.POINTER(_Call)])
         self._packed_bytes = self._optional("evo_packed_bytes", ctypes.c_int64, [ctypes.POINTER(_Call)])
         self._prepare = self._optional("evo_prepare", ctypes.c_int, [ctypes.POINTER(_Call), ctypes.c_void_p])
-        self._fixed_threads = manifest["threads"] if "threads=" in manifest["target"] else None
+        threads = torch.get_num_threads()  # a plan is for so many
+        self._threads = min(manifest["threads"], threads) if "threads=" in manifest["target"] else threads
         self._local = threading.local()
+        self._packing, self._packed = threading.Lock(), _NOTHING_PACKED
         self._spec = self._is_tensor = None
 
     def _optional(self, name, result, arguments):
@@ -466,8 +491,8 @@ class _Plan:
             for struct, tensor in zip(structs, tensors, strict=True):
                 struct.data = _address(tensor)
         call = state.call
-        call.threads = self._fixed_threads or torch.get_num_threads()
-        self._pack(state, constants)
+        packed = self._pack(call, constants)  # lives until the call is over, whatever others pack meanwhile
+        call.packed = None if packed is None else packed.data_ptr()
         if self._workspace is not None:
             state.reserve(self._workspace(ctypes.byref(call)))
         code = self._run(ctypes.byref(call))
@@ -475,48 +500,54 @@ class _Plan:
             raise _Unusable("the kernel declines these inputs" if code == 1 else f"the kernel ended with status {code}")
         return outputs
 
-    def _pack(self, state, constants):
-        """Packs the weights, again only when one was replaced or written to."""
+    def _pack(self, call, constants):
+        """The packed weights, for all threads; anew only when one was replaced or written to."""
         if self._prepare is None or self._packed_bytes is None:
-            return
+            return None
         tracked = not any(tensor.is_inference() for tensor in constants)  # those do not count their changes
-        key = (state.call.threads, *((tensor.data_ptr(), tensor._version) for tensor in constants if tracked))
-        if tracked and key == state.packed_key:
-            return
-        nbytes = max(self._packed_bytes(ctypes.byref(state.call)), 1)
-        state.packed_key = None
-        state.packed = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
-        if self._prepare(ctypes.byref(state.call), state.packed.data_ptr()) != 0:
-            raise _Unusable("the kernel could not prepare its weights")
-        state.call.packed, state.packed_key = state.packed.data_ptr(), key
-        # While these live nothing else gets their addresses, so that a key cannot come back for other weights.
-        state.packed_from = [tensor.untyped_storage() for tensor in constants]
+        key = [(tensor.data_ptr(), tensor._version) for tensor in constants] if tracked else None
+        with self._packing:
+            known, packed, _ = self._packed
+            if key is None or key != known:
+                self._packed = _NOTHING_PACKED
+                packed = _bytes(self._packed_bytes(ctypes.byref(call)))
+                if self._prepare(ctypes.byref(call), packed.data_ptr()) != 0:
+                    raise _Unusable("the kernel could not prepare its weights")
+                # While these live nothing else gets their addresses, so that a key cannot come back for other weights.
+                self._packed = key, packed, [tensor.untyped_storage() for tensor in constants]
+        return packed
 
     def _state(self):
         if not hasattr(self._local, "state"):
-            self._local.state = _State(self.specs)
+            self._local.state = _State(self.specs, self._threads)
         return self._local.state
 
 
 class _State:
     """The call structure of one thread."""
 
-    def __init__(self, specs):
+    def __init__(self, specs, threads):
         self.in_, self.cst, self.out = ((_Tensor * max(len(specs[part]), 1))() for part in specs)
         groups = [(self.in_, specs["inputs"]), (self.cst, specs["constants"]), (self.out, specs["outputs"])]
         for structs, rows in groups:
             for struct, spec in zip(structs, rows, strict=False):
                 spec.fill(struct)
-        self.call = _Call(1, *(len(rows) for _, rows in groups), 1, self.in_, self.cst, self.out, None, None, 0)
+        self.call = _Call(1, *(len(rows) for _, rows in groups), threads, self.in_, self.cst, self.out, None, None, 0)
         self.in_, self.cst, self.out = (list(structs)[: len(rows)] for structs, rows in groups)
         self._keep = groups
-        self.workspace = self.packed = self.packed_key = self.packed_from = None
+        self.workspace = None
 
     def reserve(self, nbytes):
         if nbytes > self.call.ws_bytes or self.workspace is None:
-            self.workspace = torch.empty(max(nbytes, 1), dtype=torch.uint8, device="cpu")
+            self.workspace = _bytes(nbytes)
             self.call.ws = self.workspace.data_ptr()
         self.call.ws_bytes = nbytes
+
+
+def _bytes(count):
+    if count < 0:
+        raise _Unusable(f"the kernel asks for {count} bytes of memory")
+    return torch.empty(max(count, 1), dtype=torch.uint8, device="cpu")
 
 
 def _require_plain(tensor):
@@ -537,7 +568,9 @@ def _address(tensor):
     if not address and tensor.numel():
         raise _Unusable("tensors are without memory (FakeTensorMode?)")
     if address % _ALIGN:
-        raise _Unusable(f"a tensor that does not start at a multiple of {_ALIGN} bytes (a slice?); clone() it")
+        raise _Unusable(
+            f"a tensor that does not start at a multiple of {_ALIGN} bytes (a slice, NumPy's memory?); clone() it"
+        )
     return address
 
 
@@ -581,9 +614,12 @@ def _agrees(got, wanted):
 
 def _specs(row):
     """The tensors of a workload."""
-    row["specs"] = row.get("specs") or {
-        part: [_Spec(spec) for spec in row["signature"][part]] for part in ("inputs", "constants", "outputs")
-    }
+    if "specs" not in row:
+        signature = row["signature"]
+        specs = {part: [_Spec(spec) for spec in signature[part]] for part in ("inputs", "constants", "outputs")}
+        for spec, ranges in zip(specs["inputs"], row["ranges"], strict=True):
+            spec.ranges = ranges
+        row["specs"] = specs
     return row["specs"]
 
 
@@ -611,6 +647,7 @@ def _make_model(source):
     model = model if isinstance(model, torch.nn.Module) else _Plain(model)
     _adopt_tensors(model)
     _adopt_globals(model, source)
+    _lay_out(model)
     _keep_state(model)
     return model
 
@@ -666,6 +703,27 @@ def _adopt_globals(model, source):
             weights.add(value.untyped_storage().data_ptr())
 
 
+def _lay_out(model):
+    """Moves weights that a kernel cannot read where they lie (NumPy's memory, a slice, an expanded mask), as they were
+    moved where it was judged. They stay the tensors that they are, and what shares memory with another stays there."""
+    weights = [one for one in (*model.parameters(), *model.buffers()) if type(one) in _PLAIN]
+    weights = [one for one in weights if one.is_cpu and one.layout is torch.strided]
+    reaches = [_reach(one) for one in weights]
+    for one, (start, end) in zip(weights, reaches, strict=True):
+        repeats = any(step == 0 and size > 1 for step, size in zip(one.stride(), one.shape, strict=True))
+        shared = sum(start < other_end and other_start < end for other_start, other_end in reaches) > 1
+        if (start % _ALIGN or repeats) and not shared:
+            stride = torch.empty(one.shape, device="meta").stride() if repeats else one.stride()
+            one.data = torch.empty_strided(one.shape, stride, dtype=one.dtype, device="cpu").copy_(one.detach())
+
+
+def _reach(tensor):
+    """The addresses where a tensor begins and ends."""
+    start = tensor.data_ptr()
+    steps = zip(tensor.stride(), tensor.shape, strict=True)
+    return start, start + (1 + sum(step * (size - 1) for step, size in steps)) * tensor.element_size()
+
+
 def _memory(model):
     return {one.untyped_storage().data_ptr() for one in (*model.parameters(), *model.buffers())}
 
@@ -718,6 +776,10 @@ def _build(entry, manifest, row):
         version = subprocess.run([compiler, "--version"], capture_output=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise _Broken(f"no C++ compiler ({compiler}: {error}); install g++ or set CXX") from None
+    if b"clang" in version.lower():
+        raise _Broken(
+            f"{compiler} is clang, and the kernels were made for gcc; install g++, and unset CXX or set it to that"
+        )
     source = _HERE / "kernels" / f"{entry['candidate'][:12]}.cpp"
     defines = [f"-D{name}={value}" for name, value in sorted(entry["params"].items())]
     for group, name in (("inputs", "in"), ("constants", "cst"), ("outputs", "out")):

@@ -165,6 +165,11 @@ def test_doctor_names_what_is_missing_and_the_mend(cli: Cli, monkeypatch: pytest
     assert "no compiler to ask" in bad.out
     assert "FAIL  compiler" in bad.out and "apt-get install g++" in bad.out
     assert "FAIL  store" in bad.out
+    (tmp_path / "other").write_text("#!/bin/sh\necho 'clang version 18.1.3'\n")
+    (tmp_path / "other").chmod(0o755)
+    monkeypatch.setenv("CXX", str(tmp_path / "other"))
+    (compiler,) = (row for row in cli("doctor", "--json").json["checks"] if row["name"] == "compiler")
+    assert compiler["level"] == "fail" and "clang" in compiler["found"] and "unset CXX" in compiler["mend"]
     monkeypatch.setenv("EVOFORGE_DATA", str(tmp_path / "nowhere"))
     (data,) = (row for row in cli("doctor", "--json").json["checks"] if row["name"] == "data")
     assert data["level"] == "fail" and "nowhere" in data["found"] and "EVOFORGE_DATA" in data["mend"]

@@ -45,6 +45,15 @@ def test_a_kernel_builds_once(builder: Builder, kernel: Callable[[str], str], ad
     assert other.library_path != first.library_path
 
 
+def test_clang_is_refused(one_thread: Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    other = tmp_path / "c++"
+    other.write_text("#!/bin/sh\necho 'Ubuntu clang version 18.1.3'\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("CXX", str(other))
+    with pytest.raises(MissingToolError, match=r"expected gcc.*clang version 18.*unset CXX"):
+        Builder(one_thread)
+
+
 def test_parameters_sizes_and_strides_are_literals(builder: Builder, add_signature: Signature) -> None:
     assert probed(builder, "TILE * 1000 + UNROLL", {"TILE": 32, "UNROLL": -4}, None) == 31996
     assert probed(builder, "EVO_SIZE(in1, 0) * 1000 + EVO_STRIDE(out0, 0)", {}, add_signature) == 37061

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -529,7 +530,7 @@ def test_what_is_broken_is_said_once_and_the_reference_answers(package: Path) ->
     done = use(
         package,
         """
-        import os, warnings, torch, fastnorm
+        import os, pathlib, warnings, torch, fastnorm
         x, r = torch.randn(24, 40), torch.randn(24, 40)
         def said(niche):
             k = fastnorm.load(niche)
@@ -541,6 +542,10 @@ def test_what_is_broken_is_said_once_and_the_reference_answers(package: Path) ->
                 return k.why_not(x, r)
         assert "output 0 of kernel" in said((0, 1, 3))
         assert "the compiler refused" in said((0, 2, 3))
+        (other := pathlib.Path(os.environ["EVOFORGE_KERNEL_CACHE"] + "-compiler")).write_text("#!/bin/sh\\necho clang")
+        other.chmod(0o755)
+        os.environ["CXX"] = str(other)
+        assert "compiler is clang" in said((0, 0, 3))
         os.environ["CXX"] = "/nonexistent/g++"
         assert "no C++ compiler" in said((0, 0, 3))
         """,
@@ -600,6 +605,195 @@ def test_state_that_forward_assigns_does_not_hide_the_kernel(tmp_path: Path) -> 
             assert k.why_not(x, x) is None and k.reference(x, x) and k(x, x)
             k.train(), k(x, x), k.eval()
             assert k.why_not(x, x) is None, k.why_not(x, x)
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("at_the_top", [False, True])
+def test_weights_that_lie_where_no_kernel_reads_are_moved(tmp_path: Path, at_the_top: bool) -> None:
+    """Beside a multiple of 64 bytes, or one number for many elements. They stay the tensors that they are."""
+    odd = "torch.frombuffer(bytearray(164), dtype=torch.float32, offset=4).fill_(2.0)"
+    if at_the_top:
+        task = TASK.replace("self.weight = nn.Parameter(torch.rand(n) + 0.5)", "pass").replace("self.weight", "WEIGHT")
+        task, order = task.replace("EPS =", f"WEIGHT = {odd}\nEPS ="), (spec("cst0", 40),)
+    else:
+        task = TASK.replace("nn.Parameter(torch.rand(n) + 0.5)", f"nn.Parameter({odd})").replace(
+            "self.eps = eps",
+            "self.tied, self.eps = self.weight, eps\n        self.register_buffer('mask', torch.ones(1).expand(5))",
+        )
+        order = (spec("cst0", 40), spec("cst1", 5))
+    assert odd in task
+    made = library("1.0f", task=task)
+    signatures = {name: replace(one, constants=order) for name, one in made.signatures.items()}
+    folder = write_library(replace(made, signatures=signatures), tmp_path / "moved")
+    done = use(
+        folder,
+        f"""
+        import torch, moved
+        k, x, r = moved.load(), torch.randn(24, 40), torch.randn(24, 40)
+        weight = k.reference.global_WEIGHT if {at_the_top} else k.reference.weight
+        with torch.no_grad():
+            assert k.why_not(x, r) is None, k.why_not(x, r)
+            for _ in range(2):
+                torch.testing.assert_close(k(x, r), k.reference(x, r))
+                weight.mul_(3.0)
+        assert {at_the_top} or k.reference.tied is weight
+        """,
+    )
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
+def test_weights_that_share_memory_stay_there(tmp_path: Path) -> None:
+    task = TASK.replace(
+        "self.weight = nn.Parameter(torch.rand(n) + 0.5)",
+        "self.register_buffer('whole', torch.rand(n + 1))\n        self.weight = nn.Parameter(self.whole[1:])",
+    )
+    made = library("1.0f", task=task)
+    signatures = {
+        name: replace(one, constants=(*one.constants, spec("cst1", 41))) for name, one in made.signatures.items()
+    }
+    folder = write_library(replace(made, signatures=signatures), tmp_path / "shared")
+    done = use(
+        folder,
+        """
+        import torch, shared
+        k, x, r = shared.load(), torch.randn(24, 40), torch.randn(24, 40)
+        with torch.no_grad():
+            k.reference.whole.fill_(3.0)
+            assert k.reference.weight.eq(3).all() and "multiple of 64" in k.why_not(x, r)
+            torch.testing.assert_close(k(x, r), k.reference(x, r))
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+LOOKUP_TASK = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(5, 16)
+
+    def forward(self, ids, extra):
+        return self.table(ids) + extra
+
+def get_inputs():
+    return [torch.tensor([0, 4, 2, 1]), torch.randn(4, 16)]
+"""
+LOOKUP_KERNEL = """
+#include "evoforge.h"
+int evo_run(const evo_call* call) {
+  for (int64_t i = 0; i < 64; ++i)
+    EVO_OUT(float, 0)[i] = EVO_CST(float, 0)[EVO_IN(int64_t, 0)[i / 16] * 16 + i % 16] + EVO_IN(float, 1)[i];
+  return 0;
+}
+"""
+
+
+def test_an_index_out_of_range_reaches_the_reference(tmp_path: Path) -> None:
+    from evoforge.lowering.capture import capture_graph
+
+    names: dict[str, Any] = {}
+    exec(LOOKUP_TASK, names)
+    graph = capture_graph(names["Model"](), names["get_inputs"]())
+    made = library("1.0f")
+    sizes = Signature(
+        (TensorSpec("in0", (4,), (1,), "i64"), spec("in1", 4, 16)), (spec("cst0", 5, 16),), (spec("out0", 4, 16),)
+    )
+    kernel = replace(made.kernels[0], candidate=Candidate("cpp", LOOKUP_KERNEL), params={})
+    one = replace(
+        made, task=Task("lookup", LOOKUP_TASK, (Workload("default"),)), signatures={"default": sizes}, kernels=[kernel],
+        graphs={"default": graph},
+    )  # fmt: skip
+    done = use(
+        write_library(one, tmp_path / "lookup"),
+        """
+        import torch, lookup
+        k, extra = lookup.load(), torch.randn(4, 16)
+        good = torch.tensor([4, 0, 3, 3])
+        def raises(value):
+            bad = good.clone()
+            bad[1] = value
+            said = k.why_not(bad, extra)
+            assert said and "in0" in said and "out of range" in said, said
+            try:
+                k(bad, extra)
+            except IndexError:
+                return True
+            return False
+        with torch.no_grad():
+            assert raises(5), "before the first call"
+            for _ in range(3):
+                torch.testing.assert_close(k(good, extra), k.reference(good, extra))
+                assert k.why_not(good, extra) is None
+                assert raises(-1) and raises(5) and raises(1 << 40)
+        """,
+    )
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
+def test_weights_are_packed_once_for_all_threads(package: Path) -> None:
+    done = use(
+        package,
+        """
+        import threading, torch, fastnorm
+        k, x, r = fastnorm.load(), torch.randn(24, 40), torch.randn(24, 40)
+        with torch.no_grad():
+            k(x, r)
+            (plan,) = k._plans.values()
+            prepare, packed, wrong = plan._prepare, [], []
+            plan._prepare = lambda *given: packed.append(1) or prepare(*given)
+            def work():
+                with torch.no_grad():
+                    for _ in range(20):
+                        if not torch.allclose(k(x, r)["y"], wanted, atol=1e-5):
+                            wrong.append(1)
+            for turn in range(3):
+                k.reference.weight.add_(1.0)
+                wanted = k.reference(x, r)["y"]
+                threads = [threading.Thread(target=work) for _ in range(4)]
+                for one in threads: one.start()
+                for one in threads: one.join()
+            assert (len(packed), wrong) == (3, []), (packed, wrong)
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_kernel_for_so_many_threads_takes_no_more_than_torch_may(tmp_path: Path) -> None:
+    made = library("(call->threads > 1 ? 1.1f : 1.0f)", target=resolve_target("cpu:threads=2"))
+    done = use(
+        write_library(made, tmp_path / "threaded"),
+        """
+        import torch, threaded
+        torch.set_num_threads(1)
+        k, x, r = threaded.load(), torch.randn(24, 40), torch.randn(24, 40)
+        with torch.no_grad():
+            assert k.why_not(x, r) is None
+            torch.testing.assert_close(k(x, r), k.reference(x, r))
+        """,
+    )
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
+def test_sizes_that_overflow_are_refused(tmp_path: Path) -> None:
+    one = library("1.0f")
+    kernel = one.kernels[0]
+    source = kernel.candidate.source.replace("call->threads * EVO_SIZE(in0, 1) * 4", "-4096")
+    folder = write_library(
+        replace(one, kernels=[replace(kernel, candidate=Candidate("cpp", source))]), tmp_path / "overflown"
+    )
+    done = use(
+        folder,
+        """
+        import torch, overflown
+        k, x, r = overflown.load(), torch.randn(24, 40), torch.randn(24, 40)
+        with torch.no_grad():
+            torch.testing.assert_close(k(x, r), k.reference(x, r), rtol=0, atol=0)
+            assert "-4096 bytes" in k.why_not(x, r), k.why_not(x, r)
         """,
     )
     assert done.returncode == 0, done.stderr

@@ -198,6 +198,11 @@ REFUSED: dict[str, tuple[Callable[..., Any], type[EvoforgeError], str]] = {
         UnsupportedError,
         r"aten\.topk.*800 elements.*the first 64 of more",
     ),
+    "far_order": (
+        lambda x: x[:1].repeat(1, 1 << 22).topk(2)[0],
+        UnsupportedError,
+        r"aten\.topk.*16777216 elements along the dimension \(kernels number up to 8388608\)",
+    ),
     "edges": (lambda x: torch.searchsorted(x[0], x), UnsupportedError, r"aten\.searchsorted.*edges that are an input"),
     "far_scatter": (
         lambda x: x.new_zeros(3000).scatter_add(0, torch.arange(3000) % 7, x.repeat(1, 250).view(-1)),

@@ -135,6 +135,29 @@ def adam(w: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> 
     return w - 0.1 * m / (v.sqrt() + 1e-3), m, v
 
 
+def doubly_masked(x: torch.Tensor, keep: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """By positions, which lanes differ in, and by what all lanes share."""
+    near = (torch.arange(37) <= torch.arange(21)[:, None]) | (torch.arange(37) < 4)
+    row = keep[:, :, None]
+    masks = near & row, row & near, near ^ row, torch.where(row, near, row) | (near == row)
+    return tuple(torch.where(mask, x, 0.5) for mask in masks)
+
+
+def shifted(x: torch.Tensor, by: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """By fewer bits than none and by more than there are, in numbers of every width; some as vectors."""
+    made: list[torch.Tensor] = []
+    for kind in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        one, bits = x.to(kind), by.to(kind)
+        made += [one << bits, one >> bits, one >> 40, one << 64]
+    short = x.int()
+    return *made, (short >> by.int()).float(), (short >> 40).float(), short >> 31
+
+
+def powers(x: torch.Tensor, by: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    byte = x.to(torch.uint8) ** by.abs().to(torch.uint8)
+    return x**by, x.int() ** by.int(), x.to(torch.int8) ** by.to(torch.int8), byte
+
+
 def quietly(function: Any, *arguments: Any, **names: Any) -> Any:
     """Of a function that warns of its own future."""
     with warnings.catch_warnings():
@@ -487,6 +510,12 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
         Module(lambda i, w, at: (fn.embedding_bag(i, w, at, mode="sum"), fn.embedding_bag(i, w, at, mode="max"))),
         [torch.arange(30) * 7 % 11, rand(11, 37), torch.tensor([0, 4, 4, 15])],
     ),
+    "doubly_masked": (Module(doubly_masked), [rand(3, 21, 37), rand(3, 21) > 0]),
+    "shifted": (
+        Module(shifted),
+        [torch.arange(74).view(2, 37) * 123456789123 - (1 << 42), torch.arange(74).view(2, 37) % 72 - 3],
+    ),
+    "powers": (Module(powers), [torch.arange(84).view(2, 42) % 7 - 3, torch.arange(84).view(2, 42) // 7 % 6 - 3]),
     "fake_quantised": (
         Module(lambda x: torch.fake_quantize_per_tensor_affine(x, 0.125, 3, 0, 15) @ x.T), [rand(5, 37)],
     ),
@@ -1204,6 +1233,19 @@ def test_products_of_sizes_are_more_than_an_int_holds(tmp_path: Path) -> None:
     ).stderr  # fmt: skip
 
 
+def test_a_row_for_each_of_many_threads_is_more_than_an_int_holds(tmp_path: Path) -> None:
+    """Of those that a kernel is called with, whatever number it was planned for."""
+    model, columns = Module(lambda x: (y := x.exp()) / y.sum(-1, keepdim=True)), 10_000_000
+    graph = capture_graph(model, [torch.zeros(1, 1).expand(4, columns)])
+    space = space_of(graph)
+    source = space.render({gene: "row" for gene in space.genes() if gene.startswith("placement")})
+    k = Compiled("wide", "row", source, ParameterSpace.parse(source).defaults(), graph)
+    needed = build([k], tmp_path, "native").k0_bytes
+    needed.restype = ctypes.c_int64
+    for threads in (2, 300):
+        assert 0 <= needed(ctypes.byref(Call(threads=threads))) - 4 * threads * columns < 4 * 64
+
+
 def test_what_is_printed_for_one_thread_is_right_with_more(tmp_path: Path) -> None:
     model, inputs = Module(lambda x: (x.exp().sum(), x * 2)), [rand(300, 1000)]
     graph = capture_graph(model, inputs)
@@ -1334,6 +1376,23 @@ def test_what_a_function_leaves_of_x_near_0_is_right(tmp_path: Path) -> None:
     for k in kernels:
         for got, want in zip(call(library, k, model, [x]), model(x.double()), strict=True):
             assert ((got - want).abs() <= 1.2 * 2.0**-23 * x.abs()).all(), k.label
+
+
+def test_inverse_hyperbolic_functions_are_right_far_out(tmp_path: Path) -> None:
+    """Where squares overflow, and of what is infinite."""
+    ends = torch.tensor([1e9, 9e17, 1.1e18, 3e19, 1e30, 1.5e38, 3e38, math.inf])
+    x = torch.cat([ends, -ends, torch.tensor([0.0, math.nan]), rand(19)]).view(1, 37)
+    model = Module(
+        lambda x: (torch.asinh(x), torch.acosh(x.abs().clamp(min=1)), torch.asinh(x.double()), torch.atanh(x))
+    )
+    graph, kernels = capture_graph(model, [x]), []
+    for genome in ({}, {"vector": "scalar"}):
+        source = space_of(graph).render(genome)
+        kernels.append(Compiled("far", str(genome), source, ParameterSpace.parse(source).defaults(), graph))
+    library = build(kernels, tmp_path, "native")
+    for k in kernels:
+        for got, want in zip(call(library, k, model, [x]), model(x.double()), strict=True):
+            torch.testing.assert_close(got.double(), want, rtol=1e-6, atol=1e-7, equal_nan=True, msg=k.label)
 
 
 def test_signs_of_nan_and_spreads_without_degrees_of_freedom_are_torchs(tmp_path: Path) -> None:

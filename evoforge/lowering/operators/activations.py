@@ -86,6 +86,13 @@ def _log10(x: Expr, t: str) -> Expr:
     return op("mul", op("log", x, dtype=t), number(1.0 / math.log(10.0), t), dtype=t)
 
 
+def _log1p_beyond(inner: Expr, y: Expr, t: str) -> Expr:
+    """log1p(inner); far out, where `inner` is 2y by way of squares that overflow, log1p(y) + ln 2."""
+    far = op("gt", y, number(1e18, t), dtype="bool")
+    near = op("log1p", where(far, y, inner, t), dtype=t)
+    return op("add", near, where(far, number(math.log(2.0), t), number(0.0, t), t), dtype=t)
+
+
 @_simple("asinh")
 def _asinh(x: Expr, t: str) -> Expr:
     """sign(x) · log1p(|x| + x² / (1 + √(1 + x²))), accurate near 0."""
@@ -93,7 +100,7 @@ def _asinh(x: Expr, t: str) -> Expr:
     root = op("sqrt", op("add", op("mul", x, x, dtype=t), number(1.0, t), dtype=t), dtype=t)
     share = op("div", size, op("add", root, number(1.0, t), dtype=t), dtype=t)
     inner = op("add", size, op("mul", size, share, dtype=t), dtype=t)
-    return op("mul", op("sign", x, dtype=t), op("log1p", inner, dtype=t), dtype=t)
+    return op("mul", op("sign", x, dtype=t), _log1p_beyond(inner, size, t), dtype=t)
 
 
 @_simple("acosh")
@@ -101,16 +108,17 @@ def _acosh(x: Expr, t: str) -> Expr:
     """log1p(y + √(y² + 2y)) with y = x − 1, accurate near 1."""
     y = op("sub", x, number(1.0, t), dtype=t)
     square = op("mul", y, op("add", y, number(2.0, t), dtype=t), dtype=t)
-    return op("log1p", op("add", y, op("sqrt", square, dtype=t), dtype=t), dtype=t)
+    return _log1p_beyond(op("add", y, op("sqrt", square, dtype=t), dtype=t), y, t)
 
 
 @_simple("atanh")
 def _atanh(x: Expr, t: str) -> Expr:
-    """½ log1p(2x + 2x · x / (1 − x)), accurate near 0."""
+    """½ log1p(2x + 2x · x / (1 − x)), accurate near 0; NaN beyond ±1, where the quotient is rounded to −1 far out."""
     twice = op("add", x, x, dtype=t)
     share = op("div", x, op("sub", number(1.0, t), x, dtype=t), dtype=t)
     ratio = op("add", twice, op("mul", twice, share, dtype=t), dtype=t)
-    return op("mul", number(0.5, t), op("log1p", ratio, dtype=t), dtype=t)
+    beyond = op("gt", op("abs", x, dtype=t), number(1.0, t), dtype="bool")
+    return where(beyond, number(math.nan, t), op("mul", number(0.5, t), op("log1p", ratio, dtype=t), dtype=t), t)
 
 
 @register("gelu")

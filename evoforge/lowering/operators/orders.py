@@ -22,6 +22,7 @@ Index = list[Affine]
 
 _LONGEST = 512
 _FEW = 64
+_MOST = 1 << 23  # twice as many places are counted, and floats hold 2²⁴
 _ONE, _NONE = Const(1.0, "f32"), Const(0.0, "f32")  # places are counted in floats, which are vectors everywhere
 
 
@@ -40,6 +41,8 @@ def _topk(b: Builder, x: Value, k: int, dim: int = -1, largest: bool = True, _: 
 
 def _first(b: Builder, x: Value, dim: int, wanted: range, descending: bool) -> tuple[Value, Value]:
     """What `_ordered` says of the first few, found one after the other."""
+    if x.shape[dim] > _MOST:
+        raise b.refuse(f"{x.shape[dim]} elements along the dimension (kernels number up to {_MOST})")
     found: list[tuple[Value, Value]] = []
     for _ in range(wanted.stop):
         found.append((_next if descending else _next_smallest)(b, x, dim, found[-1] if found else None))
