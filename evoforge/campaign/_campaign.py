@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from evoforge.archives.descriptor import Descriptor
 from evoforge.campaign._budget import Clock
-from evoforge.campaign._checks import check, check_unchanged
+from evoforge.campaign._checks import check, check_unchanged, stored_config
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import BREADTH, Journey
@@ -59,10 +59,9 @@ class Campaign:
         self._new = new
         self.row = row
         self.store = store
-        self.config = CampaignConfig.model_validate(dict(row.config))
+        self.config = stored_config(row)
         self._replay = replay
         self._extend = replay_extend
-        self._notices: list[str] = []  # of the search, for its result
 
     @property
     def name(self) -> str:
