@@ -123,9 +123,10 @@ class Campaign:
             self._refuse_spent(budget)
             # One that ended by what its models may take has something to do again.
             more = self.row.stop_reason == NO_MONEY and _for_models(budget) != _for_models(self.config.budget)
-            self.row = self.store.update_campaign(
+            self.store.update_campaign(
                 self.name, config=config.model_dump(mode="json", by_alias=True), stop_reason="" if more else None
             )
+            self.row = self.store.campaign(self.name)
         self.config = config
 
     def _refuse_spent(self, budget: Budget) -> None:
@@ -156,7 +157,7 @@ class Campaign:
         try:
             return self._run_locked(narrator)
         except (UsageError, UnsupportedError, MissingToolError, NotFoundError):
-            paid = any(row.call.usd or row.call.unsure_usd for row in self.store.calls(self.name))
+            paid = Totals.of(row.call for row in self.store.calls(self.name, texts=False)).most_usd
             if self._new and not paid and not self.store.proposals(self.name):
                 self.store.delete_campaign(self.name)
             raise
@@ -167,7 +168,7 @@ class Campaign:
         if self.row.stop_reason in ("at_bound", BY_ITS_BOUND):
             return "no kernel can be much faster on this machine"
         if self.row.stop_reason == NO_MONEY:
-            spent = Totals.of(row.call for row in self.store.calls(self.name))
+            spent = Totals.of(row.call for row in self.store.calls(self.name, texts=False))
             return (
                 f"its models have had ${spent.most_usd:.4f}, {spent.most_tokens:,} tokens, {spent.requests:,} calls: "
                 f"too little is left for another one; give {_binding(budget, spent)} (in all) to go on"
@@ -190,7 +191,8 @@ class Campaign:
     def _run_locked(self, narrator: Narrator) -> Result:
         with ExitStack() as stack:
             stack.enter_context(self.store.lock_campaign(self.name))
-            self.row = self.store.update_campaign(self.name, state="running", stop_reason="")
+            self.store.update_campaign(self.name, state="running", stop_reason="")
+            self.row = self.store.campaign(self.name)
             try:
                 result = self._run(narrator, stack)
             except BaseException as error:
