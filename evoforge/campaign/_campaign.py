@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from evoforge.archives.descriptor import Descriptor
@@ -36,7 +36,7 @@ from evoforge.emitters import (
     generator_emitters,
     model_emitters,
 )
-from evoforge.errors import MissingToolError, NotFoundError, UnsupportedError, UsageError
+from evoforge.errors import MissingToolError, NotFoundError, StoreError, UnsupportedError, UsageError
 from evoforge.llm import Totals, close_connections
 from evoforge.prompts import PromptPool
 from evoforge.storage import CampaignRow, Store, open_store
@@ -197,7 +197,8 @@ class Campaign:
                 result = self._run(narrator, stack)
             except BaseException as error:
                 reason = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
-                self._book(narrator, "interrupted", reason)
+                with suppress(StoreError):  # what went wrong inside matters more than that it cannot be written
+                    self._book(narrator, "interrupted", reason)
                 raise
             self._book(narrator, "finished", result.stop_reason)
             return result
@@ -228,25 +229,24 @@ class Campaign:
             reason = "prepared"
         elif setup.at_bound:
             reason = "at_bound"
-            self._keep(setup := setup.with_notice(setup.nothing_to_gain), reachable=cells)
+            self._note(setup.nothing_to_gain)
         else:
-            if left.unconfirmed is not None:
-                loop.take_up(*left.unconfirmed)
+            for ticket, rows in left.unconfirmed:
+                loop.take_up(ticket, rows)
             reason = loop.run(self._seeds(ground, setup.traces or ()), left.answers)
             loop.journey.finish()
         if loop.desk is not None:
             loop.desk.close()  # the result counts what is still in flight
-        for text in self._notices:
-            self._keep(setup := setup.with_notice(text), reachable=cells)
         for workload, families in (judge.dropped_families if judge else {}).items():
             text = (
                 f"{workload}: not judged on inputs on which the task itself fails, "
                 f"or only rounding or the order of equal values decides ({', '.join(families)})"
             )
             narrator.tell("notice", text=text)
-            self._keep(setup := setup.with_notice(text), reachable=cells)
+            self._note(text)
         busy_s = judge.busy_seconds if judge else None
-        return summarise(self, reason, notices=setup.notices, run_s=narrator.elapsed_s, busy_s=busy_s)
+        notices = tuple(self.store.campaign(self.name).setup["notices"])
+        return summarise(self, reason, notices=notices, run_s=narrator.elapsed_s, busy_s=busy_s)
 
     def _loop(
         self, judge: Judge | None, target: Target, setup: Setup, ground: Ground, narrator: Narrator, clock: Clock,
@@ -263,7 +263,7 @@ class Campaign:
         usd_per_s = budget.usd / (60 * budget.minutes) if budget.usd and budget.minutes else _USD_PER_S
 
         def keep(text: str) -> None:
-            self._notices.append(text)
+            self._note(text)
             narrator.tell("notice", text=text)
 
         if config.asking:
@@ -340,6 +340,13 @@ class Campaign:
     def _keep(self, setup: Setup, **more: Any) -> None:
         seeds = self.row.setup.get("seeds", [])
         self.store.update_campaign(self.name, setup={**setup.to_json(), "seeds": seeds, **more})
+
+    def _note(self, text: str) -> None:
+        """Keeps a sentence for the result, whatever ends this process before there is one."""
+        known = self.store.campaign(self.name).setup
+        notices = known.get("notices", [])
+        if text not in notices:
+            self.store.update_campaign(self.name, setup={**known, "notices": [*notices, text]})
 
     def restored(self, judge: Judge | None, target: Target, setup: Setup, narrator: Narrator) -> Loop:
         """The search as the store tells it, for who answers tickets; without a judge it can only be read.
