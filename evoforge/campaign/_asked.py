@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from evoforge.core import Candidate, Elite, Outcome, Params
+from evoforge.core import Call, Candidate, Elite, Outcome, Params
 from evoforge.emitters import Assignment, Proposal, inherited_licence
 from evoforge.prompts import Answer, Identity, Prompt, parse_reply, scrub_source
-from evoforge.storage import TicketRow
+from evoforge.storage import CallRow, Store, TicketRow
 
-__all__ = ["answered_by", "asked_of", "proposed_for", "read_reply"]
+__all__ = ["answered_by", "asked_of", "proposed_for", "read_reply", "whole"]
 
 
 def asked_of(campaign: str, number: int, assignment: Assignment, meta_prompt: str, prompt: Prompt) -> TicketRow:
@@ -27,6 +27,12 @@ def asked_of(campaign: str, number: int, assignment: Assignment, meta_prompt: st
         expires="",
         state="asked",
     )
+
+
+def whole(store: Store, row: CallRow) -> Call:
+    """A call with its texts, which were left out of `row`."""
+    same_prompt = store.find_call(row.call.prompt_hash, row.campaign)
+    return next((found.call for found in same_prompt if found.id == row.id), row.call)
 
 
 def read_reply(text: str, language: str, parents: Sequence[Candidate], outcome: Outcome = Outcome.OK) -> Answer:

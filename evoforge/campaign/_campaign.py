@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from evoforge.archives.descriptor import Descriptor
 from evoforge.campaign._budget import Clock
-from evoforge.campaign._checks import check, check_unchanged
+from evoforge.campaign._checks import check, check_unchanged, stored_config
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._evolution import Evolution
 from evoforge.campaign._journey import BREADTH, Journey
@@ -36,7 +36,7 @@ from evoforge.emitters import (
     generator_emitters,
     model_emitters,
 )
-from evoforge.errors import MissingToolError, NotFoundError, UnsupportedError, UsageError
+from evoforge.errors import MissingToolError, NotFoundError, StoreError, UnsupportedError, UsageError
 from evoforge.llm import Totals, close_connections
 from evoforge.prompts import PromptPool
 from evoforge.storage import CampaignRow, Store, open_store
@@ -59,10 +59,9 @@ class Campaign:
         self._new = new
         self.row = row
         self.store = store
-        self.config = CampaignConfig.model_validate(dict(row.config))
+        self.config = stored_config(row)
         self._replay = replay
         self._extend = replay_extend
-        self._notices: list[str] = []  # of the search, for its result
 
     @property
     def name(self) -> str:
@@ -126,9 +125,10 @@ class Campaign:
             before, ended = self.config.budget, self.row.stop_reason
             more = ended == NO_MONEY and _for_models(budget) != _for_models(before)
             again = more or (ended == BY_ITS_BOUND and budget != before)
-            self.row = self.store.update_campaign(
+            self.store.update_campaign(
                 self.name, config=config.model_dump(mode="json", by_alias=True), stop_reason="" if again else None
             )
+            self.row = self.store.campaign(self.name)
         self.config = config
 
     def _refuse_spent(self, budget: Budget) -> None:
@@ -159,7 +159,7 @@ class Campaign:
         try:
             return self._run_locked(narrator)
         except (UsageError, UnsupportedError, MissingToolError, NotFoundError):
-            paid = any(row.call.usd or row.call.unsure_usd for row in self.store.calls(self.name))
+            paid = Totals.of(row.call for row in self.store.calls(self.name, texts=False)).most_usd
             if self._new and not paid and not self.store.proposals(self.name):
                 self.store.delete_campaign(self.name)
             raise
@@ -172,7 +172,7 @@ class Campaign:
         if self.row.stop_reason == BY_ITS_BOUND:
             return "its best kernel can hardly be faster here; give --minutes M or --evals N (in all) to look again"
         if self.row.stop_reason == NO_MONEY:
-            spent = Totals.of(row.call for row in self.store.calls(self.name))
+            spent = Totals.of(row.call for row in self.store.calls(self.name, texts=False))
             return (
                 f"its models have had ${spent.most_usd:.4f}, {spent.most_tokens:,} tokens, {spent.requests:,} calls: "
                 f"too little is left for another one; give {_binding(budget, spent)} (in all) to go on"
@@ -195,12 +195,14 @@ class Campaign:
     def _run_locked(self, narrator: Narrator) -> Result:
         with ExitStack() as stack:
             stack.enter_context(self.store.lock_campaign(self.name))
-            self.row = self.store.update_campaign(self.name, state="running", stop_reason="")
+            self.store.update_campaign(self.name, state="running", stop_reason="")
+            self.row = self.store.campaign(self.name)
             try:
                 result = self._run(narrator, stack)
             except BaseException as error:
                 reason = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
-                self._book(narrator, "interrupted", reason)
+                with suppress(StoreError):  # what went wrong inside matters more than that it cannot be written
+                    self._book(narrator, "interrupted", reason)
                 raise
             self._book(narrator, "finished", result.stop_reason)
             return result
@@ -231,25 +233,24 @@ class Campaign:
             reason = "prepared"
         elif setup.at_bound:
             reason = "at_bound"
-            self._keep(setup := setup.with_notice(setup.nothing_to_gain), reachable=cells)
+            self._note(setup.nothing_to_gain)
         else:
-            if left.unconfirmed is not None:
-                loop.take_up(*left.unconfirmed)
+            for ticket, rows in left.unconfirmed:
+                loop.take_up(ticket, rows)
             reason = loop.run(self._seeds(ground, setup.traces or ()), left.answers)
             loop.journey.finish()
         if loop.desk is not None:
             loop.desk.close()  # the result counts what is still in flight
-        for text in self._notices:
-            self._keep(setup := setup.with_notice(text), reachable=cells)
         for workload, families in (judge.dropped_families if judge else {}).items():
             text = (
                 f"{workload}: not judged on inputs on which the task itself fails, "
                 f"or only rounding or the order of equal values decides ({', '.join(families)})"
             )
             narrator.tell("notice", text=text)
-            self._keep(setup := setup.with_notice(text), reachable=cells)
+            self._note(text)
         busy_s = judge.busy_seconds if judge else None
-        return summarise(self, reason, notices=setup.notices, run_s=narrator.elapsed_s, busy_s=busy_s)
+        notices = tuple(self.store.campaign(self.name).setup["notices"])
+        return summarise(self, reason, notices=notices, run_s=narrator.elapsed_s, busy_s=busy_s)
 
     def _loop(
         self, judge: Judge | None, target: Target, setup: Setup, ground: Ground, narrator: Narrator, clock: Clock,
@@ -266,7 +267,7 @@ class Campaign:
         usd_per_s = budget.usd / (60 * budget.minutes) if budget.usd and budget.minutes else _USD_PER_S
 
         def keep(text: str) -> None:
-            self._notices.append(text)
+            self._note(text)
             narrator.tell("notice", text=text)
 
         if config.asking:
@@ -342,6 +343,13 @@ class Campaign:
     def _keep(self, setup: Setup, **more: Any) -> None:
         seeds = self.row.setup.get("seeds", [])
         self.store.update_campaign(self.name, setup={**setup.to_json(), "seeds": seeds, **more})
+
+    def _note(self, text: str) -> None:
+        """Keeps a sentence for the result, whatever ends this process before there is one."""
+        known = self.store.campaign(self.name).setup
+        notices = known.get("notices", [])
+        if text not in notices:
+            self.store.update_campaign(self.name, setup={**known, "notices": [*notices, text]})
 
     def restored(self, judge: Judge | None, target: Target, setup: Setup, narrator: Narrator) -> Loop:
         """The search as the store tells it, for who answers tickets; without a judge it can only be read.

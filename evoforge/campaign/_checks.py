@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from evoforge.campaign._models import check_models
 from evoforge.config import CampaignConfig
 from evoforge.core import PROTOCOL_VERSION, Candidate, Target, Task
@@ -19,7 +21,7 @@ from evoforge.prompts import PromptPool
 from evoforge.prompts.files import near
 from evoforge.storage import CampaignRow
 
-__all__ = ["Checked", "check", "check_unchanged", "read_kernel"]
+__all__ = ["Checked", "check", "check_unchanged", "read_kernel", "stored_config"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,22 @@ def read_kernel(path: str) -> Candidate:
     except ParameterError as error:
         raise ParameterError(f"{path}: {error}") from error
     return candidate
+
+
+def stored_config(row: CampaignRow) -> CampaignConfig:
+    """What a campaign was asked for.
+
+    Raises:
+        EnvironmentChangedError: it was made by another version of evoforge, which says it in other words.
+    """
+    try:
+        return CampaignConfig.model_validate(dict(row.config))
+    except ValidationError as error:
+        keys = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
+        raise EnvironmentChangedError(
+            f"campaign {row.name} was made by another version of evoforge, whose configuration this one cannot read "
+            f"({keys}); go on with that version, or start a new campaign (evoforge run)"
+        ) from error
 
 
 def check_unchanged(row: CampaignRow) -> None:

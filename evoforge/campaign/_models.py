@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from evoforge.campaign._asked import asked_of
+from evoforge.campaign._asked import asked_of, whole
 from evoforge.campaign._desk import Desk
 from evoforge.config import CampaignConfig
+from evoforge.core import Outcome
 from evoforge.emitters import BLIND_EMITTERS, MODEL_EMITTERS
 from evoforge.errors import ConfigError, NotFoundError
 from evoforge.llm import (
@@ -110,7 +111,10 @@ def desk_of(
     if not specs:
         return None
     budget = config.budget
-    past = [row.call for row in store.calls(name)]
+    past = [
+        whole(store, row) if row.call.outcome is Outcome.TOO_LONG else row.call  # how long is in its texts
+        for row in store.calls(name, texts=False)
+    ]
     client: Client
     stopping = threading.Event()
     if replay is None:

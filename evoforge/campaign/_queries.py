@@ -124,7 +124,7 @@ def _summary(store: Store, row: CampaignRow) -> tuple[dict[str, Any], Archive]:
     archive = _folded(store, row, rows, confirmed)
     best = archive.best()
     claim = claim_of(row, best, own_of(rows)[point(best.candidate, best.params)]) if best else None
-    spent = Totals.of(made.call for made in store.calls(row.name))
+    spent = Totals.of(made.call for made in store.calls(row.name, texts=False))
     summary = {
         "campaign": row.name,
         "state": state,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -88,14 +87,11 @@ def summarise(
     archive, _ = archive_of(campaign.store, row)
     best = archive.best()
     counts = campaign.store.counts(campaign.name, Kind.TRIAL)
-    split: dict[str, float] = defaultdict(float)
-    for item in campaign.store.evaluations(campaign=campaign.name):
-        for stage, seconds in item.evaluation.seconds.items():
-            split[stage] += seconds
+    split = campaign.store.seconds(campaign.name)
     if busy_s is not None:
         split["idle"] = max(run_s - busy_s, 0.0)
         split["idle_share"] = split["idle"] / run_s if run_s else 0.0
-    spent = Totals.of(row.call for row in campaign.store.calls(campaign.name))
+    spent = Totals.of(row.call for row in campaign.store.calls(campaign.name, texts=False))
     return Result(
         campaign=campaign.name,
         task=campaign.row.task.name,
@@ -111,7 +107,7 @@ def summarise(
         best=_best(campaign.store, row, best) if best else None,
         filled=len(archive),
         reachable=len(archive.reachable),
-        split=dict(split),
+        split=split,
         notices=notices,
     )
 

@@ -11,14 +11,13 @@ from typing import Any
 
 from evoforge.archives import DISQUALIFYING
 from evoforge.archives.descriptor import Descriptor
-from evoforge.campaign._checks import check_unchanged, read_kernel
+from evoforge.campaign._checks import check_unchanged, read_kernel, stored_config
 from evoforge.campaign._claims import Claim, claim_of
 from evoforge.campaign._events import Narrator, Observer
 from evoforge.campaign._measure import Live
 from evoforge.campaign._prepare import prepare
 from evoforge.campaign._queries import archive_of, hot_and_cold, own_of
 from evoforge.campaign._setup import Setup, analyse
-from evoforge.config import CampaignConfig
 from evoforge.core import Candidate, Cell, Elite, Evaluation, Kind, ParameterSpace, Params, Status, Task, point
 from evoforge.errors import UsageError
 from evoforge.storage import Placement, open_store
@@ -140,7 +139,7 @@ def bench(name: str, store_url: str, *, top: int | None = None, observer: Observ
                 f"campaign {name} has no elite to measure; go on with: evoforge resume {shlex.quote(name)} --minutes M"
             )
         stack.enter_context(store.lock_campaign(name))
-        config = CampaignConfig.model_validate(dict(row.config))
+        config = stored_config(row)
         _, judge, setup = prepare(row, config, Setup.from_json(row.setup), narrator, stack)
         by_claim = sorted(archive, key=lambda elite: elite.rank, reverse=True)
         elites = sorted(by_claim[:top], key=lambda elite: elite.cell)

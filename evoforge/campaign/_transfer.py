@@ -65,13 +65,22 @@ def _similar(store: Store, row: CampaignRow, setup: Setup) -> list[CampaignRow]:
     scored = []
     replicates: set[str] = set()
     for other in store.campaigns():  # the oldest first: what one began with is of those before it
-        known = Setup.from_json(other.setup) if other.setup.get("graphs") else None
+        known = _known(other)
         origins = {trace.origin for trace in known.traces or ()} if known else set()
         if (other.task.id, other.target.id) == (row.task.id, row.target.id) or origins & replicates:
             replicates.add(other.name)
         elif known is not None and (other.language, other.target.kind) == (row.language, row.target.kind):
             scored.append((_similarity(mine, next(iter(known.graphs.values()))), other))
     return [other for score, other in sorted(scored, key=lambda pair: (-pair[0], pair[1].name)) if score >= _SIMILAR]
+
+
+def _known(other: CampaignRow) -> Setup | None:
+    """What another campaign found out; None where it got no graphs, or another version of evoforge keeps them
+    otherwise: whatever is in a store must not keep others from searching."""
+    try:
+        return Setup.from_json(other.setup) if other.setup.get("graphs") else None
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _similarity(a: Graph, b: Graph) -> float:

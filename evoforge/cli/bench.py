@@ -34,9 +34,10 @@ def bench(
     with progress:
         progress.begin(name)
         found = measure(name, store, top=top, observer=progress)
-    # TIMING_SUSPECT says something about the machine, not that the kernel is wrong.
+    # These say something about the machine or the judge, not that the kernel is wrong.
+    untold = (Status.TIMING_SUSPECT, Status.HARNESS_ERROR)
     ends = [Status(row["status"]) for row in found["rows"]]
-    hold = [(one.correct or one is Status.TIMING_SUSPECT) and one not in DISQUALIFYING for one in ends]
+    hold = [one in untold or (one.correct and one not in DISQUALIFYING) for one in ends]
     status = 0 if all(hold) else 1
     if as_json:
         emit(found)
@@ -63,8 +64,10 @@ def bench(
         numeric=("claimed", "fresh", "95%", "eager", "compiled", "hot", "cold"),
     )
     lost = [row for row, holds in zip(found["rows"], hold, strict=True) if not holds]
-    if lost:
-        print("no longer hold: " + ", ".join(f"cell {cell_text(row['cell'])} ({row['status']})" for row in lost))
+    unknown = [row for row, end in zip(found["rows"], ends, strict=True) if end in untold]
+    for what, rows in (("no longer hold", lost), ("could not be measured", unknown)):
+        if rows:
+            print(f"{what}: " + ", ".join(f"cell {cell_text(row['cell'])} ({row['status']})" for row in rows))
     return status
 
 

@@ -86,16 +86,16 @@ def elites(name: _Name, store: StoreUrl = DEFAULT_STORE, as_json: Json = False) 
 
 
 def _newest(store: str) -> str:
-    from evoforge.campaign import campaigns as list_campaigns
     from evoforge.errors import NotFoundError
-    from evoforge.storage import shown_url
+    from evoforge.storage import open_store, shown_url
 
-    rows = list_campaigns(store)
+    with open_store(store, create=False) as opened:
+        rows = opened.campaigns()
     if not rows:
         raise NotFoundError(
             f"expected a campaign in {shown_url(store)}, it holds none; start one with: evoforge run TASK.py"
         )
-    return str(rows[-1]["campaign"])
+    return rows[-1].name
 
 
 def _dollars(row: Mapping[str, Any]) -> str:

@@ -197,7 +197,7 @@ class Store(CallStore):
         wall_s: float | None = None,
         setup: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
-    ) -> CampaignRow:
+    ) -> None:
         """Changes bookkeeping; None leaves a value as it is, ``stop_reason=""`` clears it.
 
         `setup` and `config` replace the whole mapping.
@@ -299,6 +299,10 @@ class Store(CallStore):
     @abstractmethod
     def counts(self, campaign: str, kind: Kind | None = None) -> dict[Status, int]:
         """How many evaluations ended in each status; absent statuses are 0 and left out."""
+
+    @abstractmethod
+    def seconds(self, campaign: str) -> dict[str, float]:
+        """What all its evaluations took, summed by stage (`Evaluation.seconds`)."""
 
     @abstractmethod
     def placements(self, campaign: str) -> list[PlacementRow]:

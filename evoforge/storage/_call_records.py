@@ -14,6 +14,7 @@ from evoforge.storage._calls import SETTLED, CallRow, TicketRow
 from evoforge.storage._records import Row, dump, now
 
 __all__ = [
+    "TEXTS",
     "call_from_row",
     "call_to_row",
     "call_to_values",
@@ -27,6 +28,9 @@ __all__ = [
     "ticket_taken",
     "ticket_to_row",
 ]
+
+TEXTS = ("system", "user", "reply")
+"""The columns of a call that are long."""
 
 _FIELDS = tuple(field.name for field in fields(Call))
 
@@ -49,7 +53,7 @@ def call_from_row(row: Mapping[str, Any]) -> CallRow:
     return CallRow(row["id"], row["campaign"], call, row["created"])
 
 
-def read_calls(rows: list[Mapping[str, Any]]) -> list[CallRow]:
+def read_calls(rows: Iterable[Mapping[str, Any]]) -> list[CallRow]:
     """Raises StoreError for a row that is damaged."""
     found = []
     for row in rows:

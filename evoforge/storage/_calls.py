@@ -70,8 +70,8 @@ class CallStore(ABC):
         """
 
     @abstractmethod
-    def calls(self, campaign: str) -> list[CallRow]:
-        """In stored order."""
+    def calls(self, campaign: str, *, texts: bool = True) -> list[CallRow]:
+        """In stored order. Without `texts` prompts and replies are empty: of a long campaign they are a gigabyte."""
 
     @abstractmethod
     def find_call(self, prompt_hash: str, campaign: str | None = None) -> list[CallRow]:

@@ -40,12 +40,15 @@ class MemoryCalls(CallStore):
             else:
                 rows[0].update(_call_records.call_to_values(call))
 
-    def calls(self, campaign: str) -> list[CallRow]:
-        return _call_records.read_calls([*self._select("llm_calls", {"campaign": campaign})])
+    def calls(self, campaign: str, *, texts: bool = True) -> list[CallRow]:
+        left_out = {} if texts else dict.fromkeys(_call_records.TEXTS, "")
+        return _call_records.read_calls(
+            {**row, **left_out} for row in self._select("llm_calls", {"campaign": campaign})
+        )
 
     def find_call(self, prompt_hash: str, campaign: str | None = None) -> list[CallRow]:
         wanted = _rules.conditions(prompt_hash=prompt_hash, campaign=campaign)
-        return _call_records.read_calls([*self._select("llm_calls", wanted)])
+        return _call_records.read_calls(self._select("llm_calls", wanted))
 
     def issue_ticket(self, campaign: str, ticket: TicketRow) -> None:
         _call_records.refuse_foreign_ticket(campaign, ticket)

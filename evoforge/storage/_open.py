@@ -28,6 +28,11 @@ __all__ = ["open_sql", "probe_sql", "upgrade_sql"]
 _log = logging.getLogger(__name__)
 _QUIET_MS = 3_000
 _BUSY_MS = 30_000
+_LIVELY = {  # of a server's connections, unless the URL says otherwise
+    "keepalives_idle": "60",  # s. A session that holds a lock may be silent for hours: no gateway must take it for dead
+    "connect_timeout": "10",  # s
+    "tcp_user_timeout": "60000",  # ms. What a network swallows is given up then, where TCP itself waits for an hour
+}
 
 
 @dataclass(frozen=True)
@@ -84,10 +89,10 @@ def probe_sql(url: str) -> bool:
 def _try_writing(engine: Engine, there: bool) -> None:
     """Asks for what a campaign needs, and leaves nothing."""
     if there:
-        with writing(engine) as connection:
+        with writing(engine.connect()) as connection:
             connection.execute(text("UPDATE campaigns SET name = name WHERE 1 = 0"))
     elif engine.dialect.name == "postgresql":
-        with writing(engine) as connection:
+        with writing(engine.connect()) as connection:
             connection.execute(text("CREATE TABLE evoforge_probe (n integer)"))
             connection.execute(text("DROP TABLE evoforge_probe"))
 
@@ -106,7 +111,9 @@ def upgrade_sql(url: str) -> str:
 
 def _bring_up(place: _Place) -> str:
     """Runs what is missing in one transaction; looks inside it, for another process may be faster."""
-    with writing(place.engine) as connection:
+    with writing(place.engine.connect()) as connection:
+        if connection.dialect.name == "postgresql":  # one at a time, so that no two make the same tables
+            connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('evoforge schema'))"))
         found = stored_revision(connection, place.name)
         if found != FRESH and found not in _schema.REVISIONS:
             require_current(found, place.name)  # newer: says so
@@ -138,8 +145,7 @@ def _locate_server(url: URL, *, read_only: bool) -> _Place:
     if url.drivername == "postgresql":
         url = url.set(drivername="postgresql+psycopg")
     try:
-        # The session that holds a campaign's lock is silent for days: a gateway must not take it for dead.
-        lively = url if "keepalives_idle" in url.query else url.update_query_dict({"keepalives_idle": "60"})
+        lively = url.update_query_dict({name: value for name, value in _LIVELY.items() if name not in url.query})
         engine = create_engine(lively, pool_pre_ping=True, isolation_level="READ COMMITTED")
     except (ImportError, NoSuchModuleError):
         raise MissingToolError(

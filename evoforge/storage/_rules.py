@@ -35,6 +35,7 @@ __all__ = [
     "read_evaluations",
     "refuse_other_meta_prompt",
     "refuse_other_proposal",
+    "sum_seconds",
     "target_from_text",
     "task_from_text",
 ]
@@ -152,10 +153,20 @@ def orphans(candidates: Collection[str], used: Collection[str], edges: Sequence[
 
 def read_evaluations(rows: Iterable[Mapping[str, Any]]) -> list[EvaluationRow]:
     """Raises StoreError for a row that is damaged."""
-    found = []
+    return [_evaluation(row) for row in rows]
+
+
+def sum_seconds(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """What evaluations took, by stage. Raises as `read_evaluations`."""
+    total: dict[str, float] = {}
     for row in rows:
-        try:
-            found.append(evaluation_from_row(row))
-        except (ValueError, TypeError, KeyError) as error:
-            raise StoreError(f"evaluation {row['id']} is damaged ({error}); run `evoforge db check`") from error
-    return found
+        for stage, seconds in _evaluation(row).evaluation.seconds.items():
+            total[stage] = total.get(stage, 0.0) + seconds
+    return total
+
+
+def _evaluation(row: Mapping[str, Any]) -> EvaluationRow:
+    try:
+        return evaluation_from_row(row)
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreError(f"evaluation {row['id']} is damaged ({error}); run `evoforge db check`") from error

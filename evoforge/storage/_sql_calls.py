@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, literal, select, update
 
 from evoforge.core import Call
 from evoforge.errors import StoreError
@@ -22,7 +23,7 @@ class SqlCalls(CallStore):
 
     def record_call(self, campaign: str, call: Call) -> int:
         with self._writes() as connection:
-            _statements.campaign_row(connection, campaign)
+            _statements.require_campaign(connection, campaign)
             row = _call_records.call_to_row(campaign, call)
             key = connection.execute(insert(_T["llm_calls"]), row).inserted_primary_key
             assert key is not None
@@ -32,27 +33,28 @@ class SqlCalls(CallStore):
         table = _T["llm_calls"]
         held = (table.c.id == number) & (table.c.campaign == campaign)
         with self._writes() as connection:
-            _statements.campaign_row(connection, campaign)
+            _statements.require_campaign(connection, campaign)
             change = delete(table) if call is None else update(table).values(_call_records.call_to_values(call))
             if connection.execute(change.where(held)).rowcount != 1:
                 raise _call_records.no_such_call(campaign, number)
 
-    def calls(self, campaign: str) -> list[CallRow]:
-        return self._calls(campaign=campaign)
+    def calls(self, campaign: str, *, texts: bool = True) -> list[CallRow]:
+        return self._calls(() if texts else _call_records.TEXTS, campaign=campaign)
 
     def find_call(self, prompt_hash: str, campaign: str | None = None) -> list[CallRow]:
         return self._calls(prompt_hash=prompt_hash, campaign=campaign)
 
-    def _calls(self, **wanted: str | None) -> list[CallRow]:
+    def _calls(self, left_out: Collection[str] = (), **wanted: str | None) -> list[CallRow]:
         table = _T["llm_calls"]
-        query = _statements.where(table, _rules.conditions(**wanted)).order_by(table.c.id)
+        columns = [literal("").label(one.name) if one.name in left_out else one for one in table.c]
+        query = select(*columns).where(*_statements.equal(table, _rules.conditions(**wanted))).order_by(table.c.id)
         with self._reads() as connection:
-            return _call_records.read_calls(_statements.fetch(connection, query))
+            return _call_records.read_calls(_statements.stream(connection, query))
 
     def issue_ticket(self, campaign: str, ticket: TicketRow) -> None:
         _call_records.refuse_foreign_ticket(campaign, ticket)
         with self._writes() as connection:
-            _statements.campaign_row(connection, campaign)
+            _statements.require_campaign(connection, campaign)
             for name in ("tickets", "proposals", "evaluations"):
                 table = _T[name]
                 query = select(table.c.ticket).where(table.c.campaign == campaign, table.c.ticket == ticket.ticket)
@@ -84,7 +86,7 @@ class SqlCalls(CallStore):
 
     @staticmethod
     def _ticket(connection: Connection, campaign: str, number: int) -> TicketRow:
-        _statements.campaign_row(connection, campaign)
+        _statements.require_campaign(connection, campaign)
         key = {"campaign": campaign, "ticket": number}
         # The number may come from outside; one too great for its column was never issued.
         known = 0 <= number < 2**31

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, delete, insert, select
@@ -21,7 +21,6 @@ __all__ = [
     "campaign",
     "campaign_names",
     "campaign_query",
-    "campaign_row",
     "delete_orphans",
     "equal",
     "evaluate",
@@ -30,6 +29,8 @@ __all__ = [
     "place",
     "propose",
     "require",
+    "require_campaign",
+    "stream",
     "where",
     "with_parents",
 ]
@@ -42,6 +43,12 @@ TABLES = metadata.tables
 
 def fetch(connection: Connection, query: Select[Any]) -> list[Mapping[str, Any]]:
     return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def stream(connection: Connection, query: Select[Any]) -> Iterator[Mapping[str, Any]]:
+    """As `fetch`, a few rows at a time: of a search of weeks all at once would take gigabytes."""
+    rows = connection.execute(query, execution_options={"yield_per": CHUNK}).mappings()
+    return (dict(row) for row in rows)
 
 
 def equal(table: Table, wanted: Mapping[str, Any]) -> list[ColumnElement[bool]]:
@@ -76,16 +83,22 @@ def campaign_query() -> Select[Any]:
     )
 
 
-def campaign_row(connection: Connection, name: str) -> Mapping[str, Any]:
+def campaign(connection: Connection, name: str) -> CampaignRow:
     rows = fetch(connection, campaign_query().where(TABLES["campaigns"].c.name == name))
     if not rows:
         raise _names.no_campaign(name, campaign_names(connection))
-    return rows[0]
-
-
-def campaign(connection: Connection, name: str) -> CampaignRow:
-    row = campaign_row(connection, name)
+    row = rows[0]
     return _records.campaign_from_row(row, row["task_body"], row["target_body"])
+
+
+def require_campaign(connection: Connection, name: str) -> str | None:
+    """The stored owner of its lock: a campaign's whole row holds megabytes. Raises NotFoundError."""
+    campaigns = TABLES["campaigns"]
+    found = connection.execute(select(campaigns.c.lock_owner).where(campaigns.c.name == name)).first()
+    if found is None:
+        raise _names.no_campaign(name, campaign_names(connection))
+    owner: str | None = found.lock_owner
+    return owner
 
 
 def require(connection: Connection, table: str, keys: Iterable[str], what: str) -> None:

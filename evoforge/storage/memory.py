@@ -84,11 +84,9 @@ class MemoryStore(MemoryCalls, Store):
         wall_s: float | None = None,
         setup: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
-    ) -> CampaignRow:
+    ) -> None:
         with self._lock:
-            row = self._campaign_row(name)
-            row.update(_rules.campaign_changes(state, stop_reason, wall_s, setup, config))
-            return self._campaign(row)
+            self._campaign_row(name).update(_rules.campaign_changes(state, stop_reason, wall_s, setup, config))
 
     def delete_campaign(self, name: str) -> None:
         with self._lock:
@@ -188,6 +186,9 @@ class MemoryStore(MemoryCalls, Store):
     def counts(self, campaign: str, kind: Kind | None = None) -> dict[Status, int]:
         rows = self._select("evaluations", _rules.conditions(campaign=campaign, kind=kind))
         return dict(Counter(Status(row["status"]) for row in rows))
+
+    def seconds(self, campaign: str) -> dict[str, float]:
+        return _rules.sum_seconds(self._select("evaluations", {"campaign": campaign}))
 
     def placements(self, campaign: str) -> list[PlacementRow]:
         return [_records.placement_from_row(row) for row in self._select("placements", {"campaign": campaign})]

@@ -6,13 +6,13 @@ still true when it writes; the write-ahead log lets readers go on meanwhile.
 
 from __future__ import annotations
 
-import hashlib
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select, text, update
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError
 
 from evoforge.core import Candidate, Cell, Evaluation, Kind, MetaPrompt, Params, Status, Target, Task
 from evoforge.errors import CampaignLockedError, StoreError
@@ -31,11 +31,18 @@ from evoforge.storage._base import (
 from evoforge.storage._check import find_problems
 from evoforge.storage._errors import translated_errors
 from evoforge.storage._owner import Owner
+from evoforge.storage._server_lock import ServerLock, is_locked
 from evoforge.storage._sql_calls import SqlCalls
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 __all__ = ["SqlStore", "is_write", "writing"]
 
+_log = logging.getLogger(__name__)
 _WRITE = "evoforge_write"
+_PATIENCE_S = 300.0  # a server is restarted in less, and a search has taken weeks
+_LOOK_EVERY_S = 1.0
 _T = _statements.TABLES
 
 
@@ -45,37 +52,59 @@ def is_write(connection: Connection) -> bool:
 
 
 @contextmanager
-def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that may write; committed at the end, rolled back by an exception."""
-    with engine.connect().execution_options(**{_WRITE: True}) as connection, connection.begin():
+def writing(connection: Connection) -> Iterator[Connection]:
+    """A transaction that may write; committed at the end, rolled back by an exception, and the connection closed."""
+    with connection.execution_options(**{_WRITE: True}), connection.begin():
         yield connection
 
 
-def _lock_key(campaign: str) -> int:
-    """The key of its advisory lock."""
-    return int.from_bytes(hashlib.sha256(f"evoforge campaign {campaign}".encode()).digest()[:8], "big", signed=True)
-
-
 class SqlStore(SqlCalls, Store):
-    """`Store` over an engine whose schema is current; `evoforge.storage.open_store` makes it."""
+    """`Store` over an engine whose schema is current; `evoforge.storage.open_store` makes it.
+
+    A server that went away is waited for before a transaction begins, up to five minutes.
+    """
 
     def __init__(self, engine: Engine, url: str, *, read_only: bool = False) -> None:
         self.url = url
         self.read_only = read_only
         self._engine = engine
-        self._held: dict[str, str] = {}  # locked campaigns and the owner that this store wrote for each
+        # Locked campaigns: the owner that this store wrote, and the server's lock.
+        self._held: dict[str, tuple[str, ServerLock | None]] = {}
+        self._away = False  # the server, in spite of all patience
 
     @contextmanager
     def _reads(self) -> Iterator[Connection]:
-        with translated_errors(self.url), self._engine.connect() as connection:
+        with translated_errors(self.url), self._connect() as connection:
             yield connection
 
     @contextmanager
     def _writes(self) -> Iterator[Connection]:
         if self.read_only:
             raise StoreError(f"{self.url} is open for reading only; give a --store in a folder that can be written")
-        with translated_errors(self.url), writing(self._engine) as connection:
+        with translated_errors(self.url), writing(self._connect()) as connection:
             yield connection
+
+    def _connect(self) -> Connection:
+        """A connection that works. Nothing was asked of it yet, so that waiting for it repeats nothing."""
+        if self._engine.dialect.name != "postgresql":
+            return self._engine.connect()
+        import tenacity
+
+        def told(state: RetryCallState) -> None:
+            if state.attempt_number == 1:
+                _log.warning("%s cannot be reached; waiting for it, up to %g s", self.url, _PATIENCE_S)
+
+        patiently = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(OperationalError), wait=tenacity.wait_fixed(_LOOK_EVERY_S),
+            stop=tenacity.stop_after_delay(0.0 if self._away else _PATIENCE_S), before_sleep=told, reraise=True,
+        )  # fmt: skip
+        try:
+            connection = patiently(self._engine.connect)
+        except BaseException:
+            self._away = True  # who cleans up after this does not wait as long again
+            raise
+        self._away = False
+        return connection
 
     # Campaigns
 
@@ -120,16 +149,15 @@ class SqlStore(SqlCalls, Store):
         wall_s: float | None = None,
         setup: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
-    ) -> CampaignRow:
+    ) -> None:
         table = _T["campaigns"]
         changes = _rules.campaign_changes(state, stop_reason, wall_s, setup, config)
         with self._writes() as connection:
             self._require_lock(connection, name)
             connection.execute(update(table).where(table.c.name == name), changes)
-            return _statements.campaign(connection, name)
 
     def delete_campaign(self, name: str) -> None:
-        with self._advisory_lock(name), self._writes() as connection:
+        with self._server_lock(name), self._writes() as connection:
             self._refuse_if_locked(connection, name)
             for table in ("tickets", "llm_calls", "placements", "evaluations", "proposals", "meta_prompts"):
                 connection.execute(delete(_T[table]).where(_T[table].c.campaign == name))
@@ -140,15 +168,15 @@ class SqlStore(SqlCalls, Store):
     def lock_campaign(self, name: str, owner: Owner | None = None) -> Iterator[Owner]:
         owner = owner or Owner.current()
         table, mine = _T["campaigns"], owner.to_text()
-        with self._advisory_lock(name):
+        with self._server_lock(name) as lock:
             with self._writes() as connection:
                 self._refuse_if_locked(connection, name)
                 connection.execute(update(table).where(table.c.name == name), {"lock_owner": mine})
             try:
-                self._held[name] = mine
+                self._held[name] = (mine, lock)
                 yield owner
             finally:
-                if self._held.get(name) == mine:
+                if self._held.get(name) == (mine, lock):
                     del self._held[name]
                 try:
                     with self._writes() as connection:
@@ -159,62 +187,50 @@ class SqlStore(SqlCalls, Store):
 
     def is_held(self, name: str) -> bool:
         with self._reads() as connection:
-            holder = _statements.campaign_row(connection, name)["lock_owner"]
-            if self._engine.dialect.name != "postgresql":
-                return Owner.lives(holder)
-            # A bigint key stands in pg_locks as two halves.
-            found = connection.execute(
-                text(
-                    "SELECT 1 FROM pg_locks JOIN pg_database ON pg_locks.database = pg_database.oid "
-                    "WHERE datname = current_database() AND locktype = 'advisory' AND granted AND objsubid = 1 "
-                    "AND (classid::bigint << 32) | objid::bigint = :key"
-                ),
-                {"key": _lock_key(name)},
-            )
-            return found.first() is not None
+            holder = _statements.require_campaign(connection, name)
+            return is_locked(connection, name) if connection.dialect.name == "postgresql" else Owner.lives(holder)
 
     def _refuse_if_locked(self, connection: Connection, name: str) -> None:
         """Raises NotFoundError or CampaignLockedError."""
-        row = _statements.campaign_row(connection, name)
-        holder = None if row["lock_owner"] is None else Owner.from_text(row["lock_owner"])
-        # On a server the advisory lock has already told: process numbers are of another machine.
+        stored = _statements.require_campaign(connection, name)
+        holder = None if stored is None else Owner.from_text(stored)
+        # On a server its lock has already told: process numbers are of another machine.
         if holder is not None and self._engine.dialect.name == "sqlite" and holder.alive:
             raise CampaignLockedError(_names.locked_message(name, holder))
 
     def _require_lock(self, connection: Connection, name: str) -> None:
-        """Raises CampaignLockedError where a lock of this store was lost, as by a server's restart, and taken since."""
-        holder = _statements.campaign_row(connection, name)["lock_owner"]
-        if name in self._held and holder != self._held[name]:
+        """Takes a lock of this store again that was lost, as by a server's restart.
+
+        Raises:
+            NotFoundError: no such campaign.
+            CampaignLockedError: another coordinator has taken it since.
+        """
+        owner, lock = self._held.get(name, (None, None))
+        kept = lock is None or lock.keep()
+        holder = _statements.require_campaign(connection, name)
+        if owner is not None and not (kept and holder == owner):
             raise CampaignLockedError(
                 f"campaign {name} was locked by this process, and the lock was lost (did the database restart?) and "
                 f"taken by another; look at it there, or go on later: evoforge resume {name}"
             )
 
     @contextmanager
-    def _advisory_lock(self, name: str) -> Iterator[None]:
-        """On PostgreSQL a lock that the server drops when this process or its machine dies."""
+    def _server_lock(self, name: str) -> Iterator[ServerLock | None]:
+        """The campaign's lock on a server; None: a file has none."""
         if self._engine.dialect.name != "postgresql":
-            yield
+            yield None
             return
-        key = _lock_key(name)
+        lock = ServerLock(self._connect, name)
         with translated_errors(self.url):
-            connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            taken = lock.take()
+        if not taken:
+            with self._reads() as connection:
+                stored = _statements.require_campaign(connection, name)
+            raise CampaignLockedError(_names.locked_message(name, Owner.from_text(stored) if stored else None))
         try:
-            with translated_errors(self.url):
-                got = connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": key}).scalar()
-            if not got:
-                row = _statements.campaign_row(connection, name)
-                holder = Owner.from_text(row["lock_owner"]) if row["lock_owner"] else None
-                raise CampaignLockedError(_names.locked_message(name, holder))
-            try:
-                yield
-            finally:
-                # A server notices late that a session has ended; said so, the lock is free at once.
-                with suppress(SQLAlchemyError):
-                    connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": key})
+            yield lock
         finally:
-            connection.invalidate()  # the session, and a lock that it may still hold, must not go back to the pool
-            connection.close()
+            lock.release()
 
     # Outcomes
 
@@ -260,7 +276,7 @@ class SqlStore(SqlCalls, Store):
         names = select(table.c.candidate).where(*_statements.equal(table, confirms))
         own = _statements.where(table, {"campaign": campaign}).where(table.c.candidate.in_(names)).order_by(table.c.id)
         with self._reads() as connection:
-            rows = _rules.read_evaluations(_statements.fetch(connection, own))
+            rows = _rules.read_evaluations(_statements.stream(connection, own))
             found = _statements.fetch(connection, select(candidates).where(candidates.c.id.in_(names)))
             return rows, _statements.with_parents(connection, found, names)
 
@@ -290,7 +306,7 @@ class SqlStore(SqlCalls, Store):
         table = _T["evaluations"]
         with self._reads() as connection:
             return _rules.read_evaluations(
-                _statements.fetch(connection, _statements.where(table, wanted).order_by(table.c.id))
+                _statements.stream(connection, _statements.where(table, wanted).order_by(table.c.id))
             )
 
     def counts(self, campaign: str, kind: Kind | None = None) -> dict[Status, int]:
@@ -300,6 +316,12 @@ class SqlStore(SqlCalls, Store):
             query = query.where(condition)
         with self._reads() as connection:
             return {Status(status): int(count) for status, count in connection.execute(query)}
+
+    def seconds(self, campaign: str) -> dict[str, float]:
+        table = _T["evaluations"]
+        with self._reads() as connection:
+            query = _statements.where(table, {"campaign": campaign}).order_by(table.c.id)
+            return _rules.sum_seconds(_statements.stream(connection, query))
 
     def placements(self, campaign: str) -> list[PlacementRow]:
         table = _T["placements"]
@@ -376,7 +398,7 @@ class SqlStore(SqlCalls, Store):
         table = _T["meta_prompts"]
         key = {"campaign": campaign, "name": meta_prompt.name, "version": meta_prompt.version}
         with self._writes() as connection:
-            _statements.campaign_row(connection, campaign)
+            _statements.require_campaign(connection, campaign)
             for stored in _statements.fetch(connection, _statements.where(table, key)):
                 _rules.refuse_other_meta_prompt(stored, meta_prompt)
                 return
@@ -403,8 +425,7 @@ class SqlStore(SqlCalls, Store):
             def read(name: str) -> Iterable[Mapping[str, Any]]:
                 table = _T[name]
                 query = select(table).order_by(*table.primary_key.columns)
-                rows = connection.execution_options(yield_per=_statements.CHUNK).execute(query).mappings()
-                return (dict(row) for row in rows)
+                return _statements.stream(connection, query)
 
             return damage + find_problems(read)
 

@@ -230,14 +230,16 @@ class StoreSuite:
 
     def test_bookkeeping_changes_and_nothing_else_does(self, store: Store) -> None:
         made = make_campaign(store, setup={"a": 1})
-        row = store.update_campaign("c", state="running", wall_s=1.5)
+        store.update_campaign("c", state="running", wall_s=1.5)
+        row = store.campaign("c")
         assert replace(row, updated=made.updated) == replace(made, state="running", wall_s=1.5)
         assert row.updated >= made.updated
-        assert store.update_campaign("c", stop_reason="disk\udc80").stop_reason == r"disk\udc80"
-        assert store.update_campaign("c", setup={"b": 2}).setup == {"b": 2}
-        assert store.update_campaign("c", stop_reason="").stop_reason is None
+        store.update_campaign("c", stop_reason="disk\udc80")
+        assert store.campaign("c").stop_reason == r"disk\udc80"
+        store.update_campaign("c", setup={"b": 2})
+        store.update_campaign("c", stop_reason="")
         last = store.campaign("c")
-        assert (last.state, last.wall_s, last.setup) == ("running", 1.5, {"b": 2})
+        assert (last.state, last.wall_s, last.setup, last.stop_reason) == ("running", 1.5, {"b": 2}, None)
 
     # Locks
 
@@ -436,6 +438,16 @@ class StoreSuite:
         assert store.counts("c", Kind.TRIAL) == {Status.CORRECT: 2, Status.CRASH: 1}
         assert store.counts("d") == {}
 
+    def test_seconds_are_summed_by_stage(self, store: Store) -> None:
+        make_campaign(store, "c")
+        make_campaign(store, "d")
+        took = [{"build": 0.25, "time": 1.0}, {"time": 2.0}, {}]
+        rows = [an_evaluation(kernel(), seconds=seconds) for seconds in took]
+        store.record_outcome("c", 0, kernel(), rows)
+        store.record_outcome("c", None, None, [an_evaluation(kernel(), kind=Kind.BENCH, seconds={"bench": 4.0})])
+        assert store.seconds("c") == {"build": 0.25, "time": 3.0, "bench": 4.0}
+        assert store.seconds("d") == {}
+
     def test_placements_rest_on_an_evaluation(self, store: Store) -> None:
         make_campaign(store)
         candidate = kernel()
@@ -612,6 +624,8 @@ class StoreSuite:
         other = store.record_call("d", a_call("b", reply="other"))
         rows = store.calls("c")
         assert [row.call for row in rows] == calls
+        short = [replace(call, system="", user="", reply="") for call in calls]
+        assert store.calls("c", texts=False) == [replace(row, call=call) for row, call in zip(rows, short, strict=True)]
         assert [row.id for row in rows] == ids == sorted(ids)
         assert {row.campaign for row in rows} == {"c"} and rows[0].created.endswith("+00:00")
         assert [row.id for row in store.find_call("b" * 64)] == [ids[0], ids[2], other]

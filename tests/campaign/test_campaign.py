@@ -18,15 +18,17 @@ from typing import Any
 import pytest
 
 from evoforge.archives import Archive, fold_confirmations
-from evoforge.campaign import Campaign, Event, bench, elites, lineage, show, status
+from evoforge.campaign import Campaign, Event, Tickets, bench, elites, lineage, show, status
+from evoforge.campaign._loop import Loop
 from evoforge.config import Budget, CampaignConfig
 from evoforge.core import Kind, Status, Target
-from evoforge.errors import EnvironmentChangedError, MissingToolError, NotFoundError, UsageError
+from evoforge.errors import EnvironmentChangedError, MissingToolError, NotFoundError, StoreError, UsageError
 from evoforge.evaluation.ceilings import measure_ceilings
 from evoforge.evaluation.forking import WORKER_NAME
 from evoforge.evaluation.tasks import load_task
 from evoforge.evaluation.worker import ReferenceWorker
 from evoforge.storage import open_store
+from evoforge.storage.sql import SqlStore
 from tests.campaign.conftest import NO_COMPILE
 
 EVALS = 12  # the first kernels and trials of their parameters may take six
@@ -181,6 +183,38 @@ def test_a_replay_that_is_run_again_measures_nothing_and_no_store_stays_open(
     (notice,) = [event.data["text"] for event in recorder.events if event.kind == "notice"]
     assert f"has had all {EVALS} evaluations that its recording holds; give --evals N" in notice
     assert not held(tmp_path) + held(recording)
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["", "on a full disk"])
+def test_what_a_search_had_to_say_outlives_its_interruption(
+    finished: tuple[str, Any, Recorder], small_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    def run(loop: Loop, *_: object) -> str:
+        loop.journey.notice("a model is asked no more")
+        if full:
+            monkeypatch.setattr(SqlStore, "update_campaign", refuse)
+        raise KeyboardInterrupt
+
+    def refuse(*_: object, **__: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(Loop, "run", run)
+    url = f"sqlite:///{tmp_path}/cut.db"
+    with pytest.raises(KeyboardInterrupt):
+        Campaign.create(config(small_task), url, replay=finished[0]).run()
+    found = status("small-1", url)
+    assert found["notices"][-1] == "a model is asked no more"
+    assert found["state"] == "interrupted"
+
+
+def test_a_configuration_that_only_another_version_knows_is_refused_by_name(small_task: Path, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/newer.db"
+    made = Campaign.create(config(small_task, name="c"), url)
+    with open_store(url) as store:
+        store.update_campaign("c", config={**made.row.config, "colour": {"hue": 3}})
+    for read in (lambda: Campaign.resume("c", url), lambda: Tickets("c", url)):
+        with pytest.raises(EnvironmentChangedError, match=r"campaign c .* another version of evoforge.*\(colour\)"):
+            read()
 
 
 def test_a_miss_stops_a_replay_and_says_how_to_go_on(

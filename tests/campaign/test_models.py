@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import sqlite3
 import subprocess
@@ -16,12 +17,14 @@ from typing import Any
 import pytest
 
 from evoforge.campaign import Campaign, Event
+from evoforge.campaign._models import desk_of
 from evoforge.config import Budget, CampaignConfig
 from evoforge.core import Kind, Outcome, Status
 from evoforge.errors import ConfigError, ModelRejectedError, NotFoundError
 from evoforge.llm import Totals
 from evoforge.storage import Store, open_store
 from evoforge.testing.model_server import Answer, ModelServer, fault, garbage, good, refused, slow, truncated
+from evoforge.testing.store_suite import a_call, make_campaign
 
 TASK = """
 import torch
@@ -484,3 +487,13 @@ def test_what_does_not_go_together_is_said_before_anything_runs(
 ) -> None:
     with ModelServer([good("")]) as server, pytest.raises(ConfigError, match=message):
         Campaign.create(config(task, server, **changes), f"sqlite:///{tmp_path}/evoforge.db")
+
+
+def test_a_resumed_campaign_knows_how_long_was_too_long(task: Path) -> None:
+    with ModelServer(moods()) as server, open_store("memory://") as store:
+        make_campaign(store, "c")
+        long = a_call(model="openai/scripted", system="s" * 3000, outcome=Outcome.TOO_LONG)
+        store.record_call("c", long)
+        desk = desk_of("c", config(task, server), store, None, False, math.inf, notice=print, phase=print)
+        assert desk is not None and 300 < desk.room(long.model) < 3000
+        desk.close()

@@ -177,17 +177,92 @@ def test_only_trials_that_nothing_followed_may_have_been_cut_off(store: Store, m
     proposal = Proposal(YOUNG, "sample", "sample", params_hint={"T": 1})
     loop._learn(loop.journey.travel(0, proposal))
     assert len(loop.state.trials) == 2 and len(loop.state.confirmations) == 1
-    assert restore(search(store), store, "c").unconfirmed is None
+    assert not restore(search(store), store, "c").unconfirmed
     other = search(store)
     monkeypatch.setattr(other.journey, "confirm", lambda *_: None)  # the process ends there
     restore(other, store, "c")
     other._learn(other.journey.travel(1, Proposal(OLD, "sample", "sample", params_hint={"T": 1})))
     again = search(store)
-    cut_off = restore(again, store, "c").unconfirmed
-    assert cut_off is not None and cut_off[0] == 1
-    assert {row.candidate for row in cut_off[1]} == {OLD.id} and len(cut_off[1]) == 1
+    (cut_off,) = restore(again, store, "c").unconfirmed
+    assert cut_off[0] == 1 and {row.candidate for row in cut_off[1]} == {OLD.id} and len(cut_off[1]) == 1
     again.take_up(*cut_off)
     assert again.state.archive.get(HERE) is not None
+
+
+@pytest.mark.parametrize("reading", ["evaluations", "tickets", "calls", "proposals", "candidates"])
+def test_a_search_can_be_read_while_it_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch, reading: str) -> None:
+    """As a preview of what would be asked is: something is stored after the first, the second, … of its reads."""
+    judged(store, 0, OLD)
+    read = getattr(store, reading)
+
+    def read_meanwhile(*given: Any, **options: Any) -> Any:
+        monkeypatch.setattr(store, reading, read)
+        found = read(*given, **options)
+        judged(store, 1, YOUNG)
+        return found
+
+    monkeypatch.setattr(store, reading, read_meanwhile)
+    loop = search(store)
+    restore(loop, store, "c")
+    assert loop.state.archive.get(HERE) is not None and loop.next_ticket == 2
+
+
+def judged(store: Store, ticket: int, candidate: Candidate) -> None:
+    """By a process of its own."""
+    loop = search(store)
+    loop.journey.breadth = 0.0
+    restore(loop, store, "c")
+    loop._learn(loop.journey.travel(ticket, Proposal(candidate, "sample", "sample", params_hint={"T": 1})))
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["an answer and a bench came after", "an answer cut off, too"])
+def test_a_confirmation_that_was_cut_off_is_caught_up_whatever_was_stored_since(
+    store: Store, monkeypatch: pytest.MonkeyPatch, answered: bool
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Journey, "confirm", lambda *_: None)  # the processes end there
+        judged(store, 0, OLD)
+        store.issue_ticket("c", a_ticket(1))
+        if not answered:
+            judged(store, 1, YOUNG)
+    if answered:
+        judged(store, 1, YOUNG)
+        store.settle_ticket("c", 1, "answered")
+    bench = replace(Machine().confirm(YOUNG, {"T": 1}), kind=Kind.BENCH)
+    store.record_outcome("c", None, None, [bench])
+    again = search(store)
+    left = restore(again, store, "c").unconfirmed
+    assert {ticket: {row.candidate for row in rows} for ticket, rows in left} == (
+        {0: {OLD.id}} if answered else {0: {OLD.id}, 1: {YOUNG.id}}
+    )
+    for ticket, rows in left:
+        again.take_up(ticket, rows)
+    held = [again.state.archive.get(cell) for cell in (HERE, THERE)]
+    assert [elite.candidate for elite in held if elite] == [OLD.id, YOUNG.id]
+    assert not restore(search(store), store, "c").unconfirmed
+
+
+def test_of_several_cells_those_that_were_not_confirmed_yet_are_caught_up(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OLD is the first in both of its cells; the process is killed in the second confirmation."""
+    confirm, done = Machine.confirm, list[int]()
+
+    def killed(machine: Machine, candidate: Candidate, params: Mapping[str, int], **options: Any) -> Evaluation:
+        if params["T"] == 2:
+            raise KeyboardInterrupt
+        done.append(params["T"])
+        return confirm(machine, candidate, params, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Machine, "confirm", killed)
+        judged(store, 0, OLD)
+    assert done, "else this shows nothing"
+    again = search(store)
+    ((ticket, rows),) = restore(again, store, "c").unconfirmed
+    assert ticket == 0 and [row.params for row in rows] == [{"T": 2}]
+    again.take_up(ticket, rows)
+    assert {elite.cell for elite in again.state.archive} == {HERE, THERE}
 
 
 def fenced(number: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,22 @@ def test_replicates_stay_independent_and_it_can_be_turned_off(eager_task: Path, 
         assert "small-1" in {trace["origin"] for trace in handed_on(store, heir.campaign)}
         assert handed_on(store, again.campaign) == []
         assert handed_on(store, other.campaign) is None
+
+
+def test_what_another_version_left_in_the_store_is_passed_over(eager_task: Path, url: str) -> None:
+    """Its graphs have a field that this one does not know."""
+    with open_store(url) as store:
+        known = store.campaign("small-1")
+        text = json.dumps(known.setup["graphs"]).replace('{"$": "Graph"', '{"$": "Graph", "colour": 1')
+        assert "colour" in text, "else this shows nothing"
+        store.create_campaign(
+            "foreign", task=replace(known.task, source="another"), target=known.target, language="cpp", seed=0,
+            config=known.config, descriptor=known.descriptor, setup={**known.setup, "graphs": json.loads(text)},
+        )  # fmt: skip
+    result = Campaign.create(config(eager_task, 0, set={"M": 72}), url).run()
+    with open_store(url) as store:
+        origins = {trace["origin"] for trace in handed_on(store, result.campaign)}
+    assert origins and "foreign" not in origins
 
 
 def test_another_operator_gives_nothing(url: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import shlex
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -37,6 +38,14 @@ def test_campaigns_and_status(cli: Cli, store_url: str) -> None:
     assert cli("status", "--store", store_url, "--json").json == named, "without a name: the newest"
     said = cli("status", "--store", store_url).out
     assert "stop reason" in said and "noise" in said and "aa margin" not in said
+
+
+def test_the_newest_is_found_without_a_look_at_what_the_others_found(cli: Cli, two_campaigns: str) -> None:
+    with contextlib.closing(sqlite3.connect(two_campaigns.removeprefix("sqlite:///"))) as raw:
+        raw.execute("UPDATE evaluations SET status = 'FINE' WHERE campaign = 'first-1'")
+        raw.commit()
+    assert cli("campaigns", "--store", two_campaigns).status == 2, "else this shows nothing"
+    assert cli("status", "--store", two_campaigns, "--json").json["campaign"] == "second"
 
 
 def test_what_models_took_can_be_read_afterwards(cli: Cli, store_url: str) -> None:
@@ -319,8 +328,12 @@ def test_who_packs_weights_beforehand_is_held_to_a_torch_that_does(
 
 
 @pytest.mark.parametrize(
-    ("ends", "status"), [("CORRECT", 0), ("TIMING_SUSPECT", 0), ("QUARANTINED", 1), ("WRONG", 1), ("BUILD_ERROR", 1)]
-)
+    ("ends", "status"),
+    [
+        ("CORRECT", 0), ("TIMING_SUSPECT", 0), ("HARNESS_ERROR", 0), ("QUARANTINED", 1), ("WRONG", 1),
+        ("BUILD_ERROR", 1),
+    ],
+)  # fmt: skip
 def test_bench_exits_1_for_an_elite_that_no_longer_holds(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, ends: str, status: int
 ) -> None:
@@ -330,4 +343,6 @@ def test_bench_exits_1_for_an_elite_that_no_longer_holds(
     assert cli("bench", "c", "--json").status == status
     said = cli("bench", "c")
     assert said.status == status and (f"no longer hold: cell 1 2 3 ({ends})" in said.out) == bool(status)
+    unknown = ends in ("TIMING_SUSPECT", "HARNESS_ERROR")
+    assert (f"could not be measured: cell 1 2 3 ({ends})" in said.out) == unknown
     assert "packed weights" in " ".join(said.out.split())

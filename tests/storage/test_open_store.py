@@ -337,9 +337,10 @@ def test_the_migrations_make_the_schema_that_the_code_expects(store_path: Path) 
     assert tuple(reversed(chain)) == _schema.REVISIONS
 
 
-def test_many_processes_may_create_one_store_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_many_processes_may_create_one_store_at_once(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
     code = "import sys; from evoforge.storage import open_store; open_store(sys.argv[1]).campaigns(); print('ok')"
-    url = f"sqlite:///{tmp_path}/new/evoforge.db"
+    url = f"sqlite:///{tmp_path}/new/evoforge.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
     children = [
         subprocess.Popen([sys.executable, "-c", code, url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(4)

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-import uuid
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -22,10 +22,41 @@ from evoforge.storage import Owner, Store, open_store
 from evoforge.storage._check import find_problems
 from evoforge.storage.sql import SqlStore
 from evoforge.testing.store_suite import StoreSuite, a_call, a_ticket, an_evaluation, fill, kernel, make_campaign, task
+from tests.storage.conftest import on_server
+
+
+class Server:
+    """A PostgreSQL server as a database of it sees it: what ends all sessions and refuses new ones is a restart."""
+
+    def __init__(self, database: str) -> None:
+        self._database = database
+
+    def stop(self) -> None:
+        on_server(f"ALTER DATABASE {self._database} WITH ALLOW_CONNECTIONS false")
+        on_server(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '{self._database}'")
+
+    def start(self) -> None:
+        on_server(f"ALTER DATABASE {self._database} WITH ALLOW_CONNECTIONS true")
 
 
 class SqlSuite(StoreSuite):
     """What SQL stores promise besides."""
+
+    def test_what_is_written_often_reads_no_set_up(self, store: Store) -> None:
+        """Every graph of a task is in there: megabytes."""
+        import sqlalchemy
+
+        assert isinstance(store, SqlStore)
+        make_campaign(store)
+        said: list[str] = []
+        sqlalchemy.event.listen(store._engine, "before_cursor_execute", lambda *about: said.append(about[2]))
+        with store.lock_campaign("c"):
+            fill(store, "c", [kernel("a")])
+            store.update_campaign("c", wall_s=1.0)
+            store.replace_call("c", store.record_call("c", a_call()), a_call())
+            store.issue_ticket("c", a_ticket(1))
+            store.settle_ticket("c", 1, "answered")
+        assert len(said) > 9 and not [statement for statement in said if "setup" in statement]
 
     def test_what_is_written_during_a_check_is_no_problem(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         """Rows of tables that are read later refer to what was not there when the first one was read."""
@@ -57,26 +88,65 @@ class TestSqliteStore(SqlSuite):
         return sqlite_store
 
 
-@pytest.mark.skipif("EVOFORGE_TEST_POSTGRES" not in os.environ, reason="EVOFORGE_TEST_POSTGRES holds no server's URL")
 class TestPostgresStore(SqlSuite):
-    """Every test in a database of its own; the URL's user must be allowed to create databases."""
+    @pytest.fixture
+    def store(self, postgres_url: str) -> Iterator[Store]:
+        with open_store(postgres_url) as store:
+            yield store
 
     @pytest.fixture
-    def store(self) -> Iterator[Store]:
-        import sqlalchemy
+    def server(self, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+        monkeypatch.setattr("evoforge.storage.sql._LOOK_EVERY_S", 0.05)
+        server = Server(postgres_url.rpartition("/")[2])
+        yield server
+        server.start()
 
-        url = sqlalchemy.make_url(os.environ["EVOFORGE_TEST_POSTGRES"]).set(drivername="postgresql+psycopg")
-        name = f"evoforge_{uuid.uuid4().hex[:12]}"
-        admin = sqlalchemy.create_engine(url, isolation_level="AUTOCOMMIT")
-        with admin.connect() as connection:
-            connection.exec_driver_sql(f"CREATE DATABASE {name}")
-        try:
-            with open_store(url.set(database=name).render_as_string(hide_password=False)) as store:
-                yield store
-        finally:
-            with admin.connect() as connection:
-                connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
-            admin.dispose()
+    def test_a_search_outlives_a_restart_of_the_server(
+        self, store: Store, postgres_url: str, server: Server, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """And stays the campaign's only coordinator."""
+        make_campaign(store)
+        with open_store(postgres_url) as other:
+            with store.lock_campaign("c"):
+                server.stop()
+                again = threading.Timer(1.0, server.start)
+                again.start()
+                fill(store, "c", [kernel("a")])
+                again.join()
+                (said,) = [message for message in caplog.messages if "waiting" in message]
+                assert "cannot be reached; waiting for it, up to 300 s" in said
+                assert other.is_held("c")
+                with pytest.raises(CampaignLockedError, match="is being written"), other.lock_campaign("c"):
+                    raise AssertionError("two coordinators")
+            assert not other.is_held("c")
+            assert len(other.evaluations()) == 2
+
+    def test_who_waited_in_vain_for_a_server_does_not_wait_again(
+        self, store: Store, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        make_campaign(store)
+        monkeypatch.setattr("evoforge.storage.sql._PATIENCE_S", 0.2)
+        for times in (1, 2):
+            server.stop()
+            for _ in range(2):
+                with pytest.raises(StoreError, match="cannot be reached"):
+                    store.campaign("c")
+            assert len([message for message in caplog.messages if "waiting" in message]) == times
+            server.start()
+            assert store.campaign("c").name == "c"
+
+    def test_a_lock_that_another_took_after_a_restart_is_lost(
+        self, store: Store, postgres_url: str, server: Server
+    ) -> None:
+        make_campaign(store)
+        with open_store(postgres_url) as other, store.lock_campaign("c"):
+            server.stop()
+            server.start()
+            with other.lock_campaign("c"), pytest.raises(CampaignLockedError, match="lost"):
+                store.update_campaign("c", wall_s=2.0)
+            with pytest.raises(CampaignLockedError, match="lost"):
+                store.update_campaign("c", wall_s=2.0)
+            assert other.campaign("c").wall_s == 0.0
 
 
 def run_python(code: str, *arguments: object) -> "subprocess.Popen[str]":

@@ -20,7 +20,9 @@ _KERNELS = st.builds(
     st.lists(st.sampled_from("pq"), max_size=2),
 )
 _EVALUATIONS = st.builds(
-    lambda text, status, kind, size: an_evaluation(kernel(text), status, kind=kind, params={"T": size}),
+    lambda text, status, kind, size: an_evaluation(
+        kernel(text), status, kind=kind, params={"T": size}, seconds={str(kind): size / 3}
+    ),
     st.sampled_from("pqr"),
     st.sampled_from([Status.CORRECT, Status.WRONG]),
     st.sampled_from(list(Kind)),
@@ -95,6 +97,7 @@ def view(store: Store) -> Any:
          for name in names],
         [[row.meta_prompt for row in store.meta_prompts(name)] for name in names],
         [([row.call for row in store.calls(name)], store.tickets(name)) for name in names],
+        [([row.call for row in store.calls(name, texts=False)], store.seconds(name)) for name in names],
         [[row.campaign for row in store.find_call(text * 64)] for text in "xy"],
         [store.lineage(kernel(text).id) for text in "pqr"],
         [len(store.find_recorded(kernel(t).id, {"T": 4}, task().id, target().id, 1, Kind.CONFIRM)) for t in "pqr"],
