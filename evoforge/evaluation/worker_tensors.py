@@ -245,7 +245,7 @@ def own_error_rules(root: torch.Tensor, own: torch.Tensor, y64: torch.Tensor, co
         int((error.double() / (4 * _OWN_SHARE) > sum_.double().add_(y.abs(), alpha=u * count**0.5)).sum())
         for sum_, error, y in _blocks(root, own, y64)
     )
-    return far > _OUTSIDE * y64.numel()
+    return bool(far > _OUTSIDE * y64.numel())
 
 
 def max_error(result: torch.Tensor, y64: torch.Tensor) -> float:
