@@ -122,9 +122,9 @@ class Model(nn.Module):
             return torch.cumprod(x, 1)
         if MODE == "prod":
             return torch.prod(x, 1)
-        if MODE == "dead":  # of numbers in [0, 1) hardly any is left
-            return torch.relu(self.linear(x) - 2)
-        if MODE == "log":  # of numbers in (0, 1) none is
+        if MODE == "dead":  # of numbers in [0, 1) none is left
+            return torch.relu(self.linear(x) - 6)
+        if MODE == "log":  # of numbers in (0, 1) neither
             return torch.relu(torch.log(x))
         if MODE == "clamped":
             return torch.clamp(torch.clamp(x, max=0), 0, 1)
