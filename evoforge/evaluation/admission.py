@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -23,7 +24,7 @@ from evoforge.core import PROTOCOL_VERSION, Signature, TensorSpec, Tolerance
 from evoforge.errors import EvoforgeError, TaskError, WorkerError
 from evoforge.evaluation.check import check_outputs
 from evoforge.evaluation.shared import SharedTensors
-from evoforge.evaluation.worker import Precision, Reference, ReferenceWorker
+from evoforge.evaluation.worker import DOMAINS, SURE_EXTREMES, Precision, Reference, ReferenceWorker
 from evoforge.paths import cache_dir
 
 __all__ = ["Admission", "Control", "admit"]
@@ -31,11 +32,15 @@ __all__ = ["Admission", "Control", "admit"]
 _ELSEWHERE = "outputs for other inputs"
 _DRAWS, _APART = 4, 1000
 _ITSELF = "the reference itself"
-_HALF, _EXACT = "outputs computed in half precision", "the right output to the bit"
-_CONTROLS = 8  # their version: verdicts are kept by it
+_HALF = "outputs computed in half precision"
+_CONTROLS = 9  # their version: verdicts are kept by it
 _NOBODYS_ORDER = (
     "an output rests on which of equal values torch happens to name first, which it leaves open; "
     "sort with stable=True, or take topk with sorted=True of values that are never equal"
+)
+_SAME = (
+    "get_inputs() returns the same numbers under every seed, so a kernel could keep its answers; draw them with "
+    "torch's own functions, without a generator"
 )
 _Accepts = Callable[[SharedTensors, Reference, Tolerance], tuple[bool, str]]
 
@@ -100,9 +105,9 @@ def admit(
 ) -> Admission:
     """Tries the controls on every workload, one output at a time, the others being right.
 
-    A negative control that passes is tried again on other inputs, and under weights drawn anew where the task has
-    weights and can bear others: so the judge tries whatever would be an elite, and a layer that begins as an identity
-    is a task all the same.
+    A negative control that passes is tried again on other inputs, under weights drawn anew where the task has weights
+    and can bear others, and on `SURE_EXTREMES`, as far as the task bears them: so the judge tries whatever would be an
+    elite, and a layer that begins as an identity, or is one on get_inputs()'s numbers, is a task all the same.
 
     Args:
         key: the task's id: the verdict is then kept in the cache and returned at once next time.
@@ -138,29 +143,38 @@ def _check(outputs: SharedTensors, reference: Reference, tolerance: Tolerance) -
 def _workload_controls(
     worker: ReferenceWorker, workload: str, signature: Signature, tolerance: Tolerance, seed: int, accepts: _Accepts
 ) -> list[Control]:
-    found = list(_controls(worker, workload, signature, tolerance, seed, accepts))
-    if any(not one.should_pass and one.passed for one in found):
-        even = seed // 2 * 2  # with other buffers, and where it cannot bear those, without
-        for weights in (even, even + 1, None) if signature.constants else (None,):
-            other = seed + _DRAWS * _APART
-            again = _borne(_controls(worker, workload, signature, tolerance, other, accepts, weights))
-            if again:
-                found = [again.get((one.output, one.name), one) if one.passed else one for one in found]
-                break
-    return [one for one in found if one.detail != _EXACT]
+    controls = partial(_controls, worker, workload, signature, tolerance, accepts)
+    found = list(controls(seed))
+    for ways in _other_ways(signature, seed):
+        if not any(one.passed and not one.should_pass for one in found):
+            break
+        tries = (_borne(controls(seed + _DRAWS * _APART, weights, family)) for weights, family in ways)
+        refused = next((one for one in tries if one is not None), {})
+        found = [refused.get((one.output, one.name), one) for one in found]
+    return found
 
 
-def _borne(controls: Iterator[Control]) -> dict[tuple[str, str], Control]:
-    """The controls by (output, name); empty where the task does not bear such data, as the judge has it."""
+def _other_ways(signature: Signature, seed: int) -> Iterator[list[tuple[int | None, str]]]:
+    """(seed of the weights, family) of what would-be elites are judged on beside the task's own data; of each list the
+    first that the task bears."""
+    even = seed // 2 * 2  # with other buffers, and where it cannot bear those, without
+    yield [(weights, "given") for weights in ((even, even + 1, None) if signature.constants else (None,))]
+    if any(spec.is_float for spec in signature.inputs):
+        for family in SURE_EXTREMES:
+            yield [(None, family + domain) for domain in DOMAINS]
+
+
+def _borne(controls: Iterator[Control]) -> dict[tuple[str, str], Control] | None:
+    """Those that were refused, by (output, name); None where the task does not bear such data, as the judge has it."""
     try:
         found = list(controls)
     except WorkerError:
         raise
     except EvoforgeError:  # the reference raises on such data, which is an answer
-        return {}
+        return None
     if not all(one.passed for one in found if one.should_pass):
-        return {}
-    return {(one.output, one.name): one for one in found}
+        return None
+    return {(one.output, one.name): one for one in found if not one.passed}
 
 
 def _controls(
@@ -168,13 +182,14 @@ def _controls(
     workload: str,
     signature: Signature,
     tolerance: Tolerance,
-    seed: int,
     accepts: _Accepts,
+    seed: int,
     weights: int | None = None,
+    family: str = "given",
 ) -> Iterator[Control]:
     """Every control, under the workload's own weights or under those of the seed `weights`.
 
-    What half precision gives to the bit, as a sign, is no wrong output: such a control says `_EXACT`.
+    What half precision gives to the bit, as a sign, is no wrong output, and no control.
     """
 
     def outputs(given: SharedTensors, precision: Precision = "fp32") -> SharedTensors:
@@ -182,7 +197,7 @@ def _controls(
 
     with _Closing() as keep:
         for draw in range(_DRAWS):
-            inputs = keep(worker.inputs(workload, seed + draw * _APART))
+            inputs = keep(worker.inputs(workload, seed + draw * _APART, family))
             reference = worker.reference(workload, inputs, weights)
             keep(reference)
             if reference.moot != "order":
@@ -197,22 +212,30 @@ def _controls(
             yield Control(workload, "all outputs", _ITSELF, True, False, detail)
             return
         passed, reason = accepts(right, reference, tolerance)
-        if weights is not None and (reference.moot or not all(np.isfinite(y).all() for y in reference.y64.arrays())):
-            passed, reason = False, "such weights give nothing to compare"
+        own = weights is None and family == "given"
+        if not own and (reference.moot or not all(np.isfinite(y).all() for y in reference.y64.arrays())):
+            passed, reason = False, "such data gives nothing to compare"
         yield Control(workload, "all outputs", _ITSELF, True, passed, reason)
         if not passed:
             return
-        elsewhere = outputs(keep(worker.inputs(workload, seed + 1)))
-        others = dict(_other_outputs(outputs, signature, inputs, right, elsewhere, keep))
+        drawn = (keep(worker.inputs(workload, seed + 1 + draw, family)) for draw in range(_DRAWS))
+        different = next((one for one in drawn if not _same(inputs, one)), None)
+        if different is None:
+            yield Control(workload, "all outputs", "inputs of other seeds", True, False, _SAME)
+            return
+        others = dict(_other_outputs(outputs, signature, inputs, right, outputs(different), keep))
         for index, spec in enumerate(signature.outputs):
             held = right.array(index).copy()
             for name, wrong in _wrong(index, spec, signature, inputs, reference, held, others):
                 right.array(index)[...] = wrong
                 passed, reason = accepts(right, reference, tolerance)
-                if name == _HALF and right.array(index).tobytes() == held.tobytes():
-                    reason = _EXACT
-                yield Control(workload, spec.name, name, False, passed, reason)
+                if name != _HALF or right.array(index).tobytes() != held.tobytes():
+                    yield Control(workload, spec.name, name, False, passed, reason)
             right.array(index)[...] = held
+
+
+def _same(first: SharedTensors, second: SharedTensors) -> bool:
+    return all(np.array_equal(first.bytes_of(at), second.bytes_of(at)) for at in range(len(first.specs)))
 
 
 def _repeats(first: SharedTensors, second: SharedTensors) -> bool:

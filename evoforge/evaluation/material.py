@@ -16,7 +16,7 @@ from evoforge.evaluation.check import check_outputs, poison_slack
 from evoforge.evaluation.shared import SharedTensors, available_bytes
 from evoforge.evaluation.timing import ring_size
 from evoforge.evaluation.wire import PARTLY
-from evoforge.evaluation.worker import DOMAINS, EXTREMES, FAMILIES, Reference, ReferenceWorker
+from evoforge.evaluation.worker import DOMAINS, EXTREMES, FAMILIES, SURE_EXTREMES, Reference, ReferenceWorker
 
 __all__ = [
     "STRANGERS",
@@ -41,8 +41,7 @@ _SPARE_BYTES = 32 << 20
 _SEEDS = 1 << 31
 _DRAWS = 4
 _EXTREME_SETS = len(EXTREMES) + 4  # with ties, an alike set and two mixed ones
-_LARGE_SETS = 4  # extremes at least, of a workload of which 1 GiB holds fewer sets
-_COMMON = ("raised", "large")  # a variance from the mean of squares, exponentials without their maximum
+_LARGE_SETS = 5  # extremes at least, of a workload of which 1 GiB holds fewer sets, where memory has them
 _TIES = "halves"  # of nine values: they are equal to each other, and where rounding decides
 _FAR = ("offset", "outliers")  # of what is mixed into the task's own data
 _SMALL = "small"  # beside a bias what is left of them is as exact as sums happen to be
@@ -305,15 +304,16 @@ def draw_extremes(
     piece (`alike`): who knows data by a glance at it is met. Multiples of ½ follow: which of equal values an index
     names shows in their ties, and how halves are rounded. Last come two that are the task's own data but
     for a piece of an extreme one (`mixed`): who tells by a glance what family all of it is from is met. As many are
-    drawn as 1 GiB has room for beside the pool, and of larger ones a few, where memory has it: those that meet the two
-    commonest errors, and whichever.
+    drawn as 1 GiB has room for beside the pool, and of larger ones a few: `SURE_EXTREMES`, and two more, whichever,
+    where memory has it.
 
     Raises:
         WorkerError: the reference process died.
     """
     if material.extremes is None:
         size = max(_set_bytes(material), 1)
-        room = max(_POOL_BYTES // size - len(material.pool), min(_LARGE_SETS, available_bytes() // 4 // size))
+        few = max(len(SURE_EXTREMES), min(_LARGE_SETS, available_bytes() // 4 // size))
+        room = max(_POOL_BYTES // size - len(material.pool), few)
         floating = any(spec.is_float for spec in material.signature.inputs)
         declared = tolerance.nonfinite != "unspecified"
         ties = [_TIES] if all(known.family != _TIES for known in material.pool) else []
@@ -323,7 +323,7 @@ def draw_extremes(
         draws |= {family: partial(_bearable, worker, material, tolerance, rng, family) for family in families}
         chosen = list(draws)
         if room < len(chosen):
-            first = [family for family in _COMMON if family in draws]
+            first = [family for family in SURE_EXTREMES if family in draws]
             others = [family for family in chosen if family not in first]
             chosen = [*first, *(others[int(at)] for at in rng.permutation(len(others)))][:room]
         found = [known for family in chosen if (known := draws[family]()) is not None]

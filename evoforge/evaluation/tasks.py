@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ __all__ = [
 ]  # fmt: skip
 
 _RESERVED = frozenset({"WORKLOADS", "TOLERANCE", "ACCEPT"})
+_VALUES = "finite numbers, text, None, or lists, tuples and dicts by text of these"
 _FORMAT = "a KernelBench-format task has a top-level class Model, get_inputs() and get_init_inputs()"
 
 
@@ -90,7 +92,7 @@ def apply_overrides(source: str, overrides: Mapping[str, Any]) -> str:
 
     Derived constants follow, since they are computed when the module runs; those that share an assignment
     (``A = B = 4``) keep their value. Where the assignment holds anything but text, a dtype name stands for that
-    torch dtype.
+    torch dtype; where it holds a tuple, a list does: JSON, in which overrides are stored and sent, knows no tuples.
 
     Raises:
         UsageError: a name that is not assigned at top level.
@@ -119,7 +121,16 @@ def _literal(value: Any, old: ast.expr) -> str:
     is_text = isinstance(old, ast.Constant) and isinstance(old.value, str)
     if isinstance(value, str) and value.removeprefix("torch.") in DTYPE_NAMES and not is_text:
         return f'__import__("torch").{value.removeprefix("torch.")}'
-    return repr(value)
+    return repr(_with_tuples(value, old))
+
+
+def _with_tuples(value: Any, old: ast.expr) -> Any:
+    """`value` with tuples where `old` has some; of rows that `old` does not reach, its last one says it."""
+    if not isinstance(value, list | tuple) or not isinstance(old, ast.List | ast.Tuple):
+        return value
+    inner = [_with_tuples(one, old.elts[min(at, len(old.elts) - 1)]) if old.elts else one
+             for at, one in enumerate(value)]  # fmt: skip
+    return tuple(inner) if isinstance(old, ast.Tuple) else type(value)(inner)
 
 
 def _splice(lines: list[bytes], node: ast.expr, text: str) -> None:
@@ -295,7 +306,7 @@ def _workloads(tree: ast.Module, path: str) -> Iterator[Workload]:
     rows, line = found
     if not isinstance(rows, list | tuple) or not rows or not all(isinstance(row, dict) for row in rows):
         raise TaskError(f"{path}:{line}: expected WORKLOADS to be {expected}, got {rows!r:.80}")
-    known = {name for name, _, _ in _assignments(tree)} - _RESERVED
+    known = _replaceable(tree)
     seen: set[str] = set()
     for row in rows:
         name = row.get("name")
@@ -303,9 +314,12 @@ def _workloads(tree: ast.Module, path: str) -> Iterator[Workload]:
             raise TaskError(f"{path}:{line}: expected every workload to have a name of its own, got {row!r:.80}")
         seen.add(name)
         values = {key: value for key, value in row.items() if key != "name"}
-        for key in values:
+        for key, value in values.items():
             if key not in known:
-                raise TaskError(f"{path}:{line}: workload {name!r}: {_unknown(key, known)}")
+                other = _bound_otherwise(tree, key, path, f"workload {name!r}")
+                raise TaskError(other or f"{path}:{line}: workload {name!r}: {_unknown(key, known)}")
+            if not _is_storable(value):
+                raise TaskError(f"{path}:{line}: workload {name!r}: expected {_VALUES} as {key}, got {value!r:.80}")
         yield Workload(name, values)
 
 
@@ -363,20 +377,44 @@ def _unknown(name: str, known: set[str]) -> str:
     return f"expected the name of a top-level constant ({', '.join(ordered) or 'this module has none'}), got {name!r}"
 
 
+def _replaceable(tree: ast.Module) -> set[str]:
+    """The names whose value is what is assigned to them: ``N *= 2`` would change another one as well."""
+    names = _names(tree)
+    found = {name for name, _, _ in _assignments(tree) if not isinstance(names[name], ast.AugAssign)}
+    return found - _RESERVED
+
+
+def _bound_otherwise(tree: ast.Module, name: str, path: str, who: str) -> str:
+    """What to say of a name that has a value at top level which `who` cannot replace; empty where it has none."""
+    bound = _names(tree).get(name)
+    if not isinstance(bound, ast.Assign | ast.AugAssign | ast.AnnAssign) or name in _RESERVED:
+        return ""
+    return (
+        f"{path}:{bound.lineno}: expected {name} to be assigned alone at top level ({name} = …) so that {who} can "
+        f"replace it, got {ast.unparse(bound)[:60]!r}"
+    )
+
+
+def _is_storable(value: Any) -> bool:
+    """Whether JSON brings it back, but for tuples; see `_with_tuples`."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, list | tuple):
+        return all(map(_is_storable, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_storable(one) for key, one in value.items())
+    return value is None or isinstance(value, int | str)
+
+
 def _with_overrides(task: Task, overrides: Mapping[str, Any]) -> Task:
-    tree = ast.parse(task.source)
-    known = {name for name, _, _ in _assignments(tree)} - _RESERVED
-    for name in overrides:
+    tree, path = ast.parse(task.source), str(task.path or task.entry)
+    known = _replaceable(tree)
+    for name, value in overrides.items():
         if name not in known:
-            bound = _names(tree).get(name)
-            if isinstance(bound, ast.Assign | ast.AugAssign | ast.AnnAssign) and name not in _RESERVED:
-                raise UsageError(
-                    f"{task.path or task.entry}:{bound.lineno}: expected {name} to be assigned alone at top level "
-                    f"({name} = …) so that --set can replace it, got {ast.unparse(bound)[:60]!r}"
-                )
-            raise UsageError(
-                f"{task.path or task.entry}: {_unknown(name, known)}; use --set NAME=VALUE with one of them"
-            )
+            other = _bound_otherwise(tree, name, path, "--set")
+            raise UsageError(other or f"{path}: {_unknown(name, known)}; use --set NAME=VALUE with one of them")
+        if not _is_storable(value):
+            raise UsageError(f"{path}: expected {_VALUES} as {name}, got {value!r:.80}")
     if not overrides:
         return task
     workloads: list[Workload] = []

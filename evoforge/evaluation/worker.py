@@ -20,7 +20,9 @@ from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.wire import MAX_FDS
 from evoforge.evaluation.worker_process import WorkerProcess
 
-__all__ = ["DOMAINS", "EXTREMES", "FAMILIES", "BaselineWorker", "Precision", "Reference", "ReferenceWorker"]
+__all__ = [
+    "DOMAINS", "EXTREMES", "FAMILIES", "SURE_EXTREMES", "BaselineWorker", "Precision", "Reference", "ReferenceWorker",
+]  # fmt: skip
 
 Precision = Literal["fp32", "bf16"]
 Given = ParamSpec("Given")
@@ -31,14 +33,18 @@ FAMILIES = ("given", "normal", "uniform", "wide", "rows", "halves")
 normal, uniform in [−1, 1), signed with magnitudes 2^[−10, 10], constant along the last dimension,
 multiples of ½ from −2 to 2."""
 
-EXTREMES = ("offset", "ends", "sunk", "outliers", "large", "tiny", "small", "raised", "zeros", "infinite")
+EXTREMES = ("offset", "ends", "sunk", "outliers", "large", "tiny", "small", "raised", "unit", "zeros", "infinite")
 """Families of their own stage: standard normal about a number per row of magnitude 2^[0, 8], so that whole rows have
 one sign; get_inputs() with 8 times its largest size, of either sign, wherever an index is the last of its dimension,
 64 times it where two are, 512 at most; normal about one number for all, −2^[6, 8], or 2^[12, 13] (`raised`);
 get_inputs() with one of 128 elements of magnitude 2^[−2, 6] instead; standard normal times the fourth root
 of the type's largest number, the square root of float16's; around its smallest normal number, denormals included;
-normal times 2^[−10, −6]; normal, half of it +0 or −0; normal, one in a thousand ±Inf."""
+normal times 2^[−10, −6]; signed with magnitudes 2^[−1/8, 1/8], of which a long product is a number (`unit`); normal,
+half of it +0 or −0; normal, one in a thousand ±Inf."""
 
+SURE_EXTREMES = ("unit", "raised", "large")
+"""Those that every would-be elite meets, however large the task: admission relies on them. They also show the commonest
+errors: a variance from the mean of squares, exponentials without their maximum."""
 
 DOMAINS = ("", " (positive)", " (last)", " (first)", " (inside)")
 """Behind a family's name: as they are drawn; their absolute values; those in the last or the first floating input only;

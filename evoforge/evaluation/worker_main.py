@@ -33,7 +33,7 @@ from evoforge.evaluation.tasks import tolerance_of
 from evoforge.evaluation.worker_answers import answers_of
 from evoforge.evaluation.worker_model import WorkloadModel
 from evoforge.evaluation.worker_precision import allow_precision
-from evoforge.evaluation.worker_tensors import fill, tensors_of
+from evoforge.evaluation.worker_tensors import fill, keep_default_device, tensors_of
 
 __all__ = ["main"]
 
@@ -106,6 +106,7 @@ class _Server:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = task["compiled"]
         torch.set_num_threads(task["threads"])
         torch.set_grad_enabled(False)
+        keep_default_device()
         if task["side"] != "reference":
             allow_precision(tolerance_of(task["source"], task["path"]).precision)
         if task["side"] in ("compiled", "frozen"):
@@ -144,8 +145,9 @@ class _Server:
         loaded = self._workload(workload)
         self.stage(f"{function} of workload {workload}")
         module, _, attribute = function.partition(":")
-        call = getattr(importlib.import_module(module), attribute)
-        return {"value": call(loaded.model, loaded.example())}, []
+        call, example = getattr(importlib.import_module(module), attribute), loaded.example()
+        with loaded.on_cpu():
+            return {"value": call(loaded.model, example)}, []
 
     def _constants(self, workload: str, weights: int | None) -> Answer:
         loaded = self._workload(workload, weights)
@@ -223,10 +225,11 @@ class _Server:
         model, sets, held = self._callables[workload], self._sets[workload], self._held[workload]
         sets = sets[base : None if span is None else base + span]
         count = len(sets)
-        for i in range(n):
-            # The slot is emptied first, so that the allocator hands its memory to this very result.
-            held[i & 1] = None
-            held[i & 1] = model(*sets[(start + i) % count])
+        with self._workload(workload).on_cpu():
+            for i in range(n):
+                # The slot is emptied first, so that the allocator hands its memory to this very result.
+                held[i & 1] = None
+                held[i & 1] = model(*sets[(start + i) % count])
 
 
 def _given(*shared: SharedTensors) -> Answer:

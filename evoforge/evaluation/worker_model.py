@@ -80,6 +80,7 @@ class WorkloadModel:
         self.model = self._make_model(self._module, seed)
         self._get_inputs = getattr(self._module, "get_inputs", None)
         leaves, self._spec = self._flat_inputs(seed)
+        self._names_gpu = False
         self._leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self._is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -159,6 +160,10 @@ class WorkloadModel:
             next(waiting) if is_tensor else leaf for is_tensor, leaf in zip(self._is_tensor, self._leaves, strict=True)
         ]
         return list(pytree.tree_unflatten(leaves, self._spec))
+
+    def on_cpu(self) -> AbstractContextManager[Any]:
+        """Within it the model runs here where forward() itself names a GPU; it costs time, and others none."""
+        return OnCpu() if self._names_gpu else contextlib.nullcontext()
 
     def constants(self) -> list[torch.Tensor]:
         named = [*self.model.named_parameters(), *self.model.named_buffers()]
@@ -273,7 +278,7 @@ class WorkloadModel:
             raise self._refused("expected a function get_inputs(), found none")
         self._stage(f"get_inputs() of workload {self._workload}")
         _seed_everything(seed)
-        with self.blamed("get_inputs()"), OnCpu():
+        with self.blamed("get_inputs()"), OnCpu(), _unseeded():
             values = self._get_inputs()
         if isinstance(values, torch.Tensor):
             values = [values]
@@ -335,8 +340,9 @@ class WorkloadModel:
         constants = self.constants()
         before = [tensor._version for tensor in [*tensors, *constants]]
         self._stage(f"forward() of workload {self._workload}")
-        with self.blamed("forward()"), kept(self.model):
+        with self.blamed("forward()"), kept(self.model), OnCpu() as devices:
             results = self._flat_outputs(self.model(*self.arguments(tensors)))
+        self._names_gpu = devices.used
         for at, (tensor, version) in enumerate(zip([*tensors, *constants], before, strict=True)):
             if tensor._version != version:
                 named = [name for name, _ in (*self.model.named_parameters(), *self.model.named_buffers())]
@@ -365,7 +371,8 @@ class WorkloadModel:
     def _changes_at(self, tensors: Sequence[torch.Tensor], constants: Sequence[torch.Tensor]) -> str:
         """File and line of the first call in forward() that changes one of them in place."""
         watched = [*tensors, *constants]
-        with self.blamed("forward()"), kept(self.model), _Watch(lambda: [one._version for one in watched]) as watch:
+        watch = _Watch(lambda: [one._version for one in watched])
+        with self.blamed("forward()"), kept(self.model), watch, self.on_cpu():
             self.model(*self.arguments(tensors))
         return self._where(watch.frames)
 
@@ -405,7 +412,8 @@ class WorkloadModel:
         cast = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors]
         same = all(tensor.dtype == dtype for tensor in self.constants() if tensor.is_floating_point())
         model = self.model if same else self.converted(dtype)
-        with self.blamed(f"forward() in {str(dtype).removeprefix('torch.')}"), self._named_as(dtype), kept(model):
+        what = f"forward() in {str(dtype).removeprefix('torch.')}"
+        with self.blamed(what), self._named_as(dtype), kept(model), self.on_cpu():
             return self._flat_outputs(model(*self.arguments(cast)))
 
     def _named_as(self, dtype: torch.dtype) -> NamedAs:
@@ -429,6 +437,7 @@ class WorkloadModel:
                 self._named_as(torch.float64),
                 within or contextlib.nullcontext(),
                 kept(model),
+                self.on_cpu(),
             ):
                 result = model(*self.arguments(tensors))
         finally:
@@ -505,6 +514,21 @@ def _as_far_as_dead_channels(variance: torch.Tensor, generator: torch.Generator)
     """Factors: 2⁻¹⁰ to 2⁻²⁴ for a quarter of the elements, where it is ε that a root is taken of."""
     chosen, far = torch.rand((2, *variance.shape), generator=generator)
     return torch.where(chosen < 0.25, torch.exp2(-10 - 14 * far), 1.0).to(variance.dtype)
+
+
+@contextlib.contextmanager
+def _unseeded() -> Iterator[None]:
+    """Nothing that is called here seeds a generator that all share: the numbers drawn go with the seed that was set."""
+    places = [(torch, "manual_seed"), (torch.random, "manual_seed"), (torch.cuda, "manual_seed"),
+              (torch.cuda, "manual_seed_all"), (np.random, "seed"), (random, "seed")]  # fmt: skip
+    held = [getattr(module, name) for module, name in places]
+    for module, name in places:
+        setattr(module, name, lambda *_, **__: torch.default_generator)
+    try:
+        yield
+    finally:
+        for (module, name), function in zip(places, held, strict=True):
+            setattr(module, name, function)
 
 
 def _seed_everything(seed: int) -> None:

@@ -18,8 +18,8 @@ from evoforge.evaluation.dtypes import DTYPE_NAMES
 from evoforge.evaluation.shared import SharedTensors
 
 __all__ = [
-    "TORCH_DTYPES", "OnCpu", "add_change", "disjoint", "drawn", "fill", "finish_scale", "max_error", "perturb", "plain",
-    "spec_of", "tensors_of",
+    "TORCH_DTYPES", "OnCpu", "add_change", "disjoint", "drawn", "fill", "finish_scale", "keep_default_device",
+    "max_error", "perturb", "plain", "spec_of", "tensors_of",
 ]  # fmt: skip
 
 TORCH_DTYPES = {short: getattr(torch, name) for name, short in DTYPE_NAMES.items()}
@@ -33,8 +33,13 @@ _SHORT = {dtype: short for short, dtype in TORCH_DTYPES.items()}
 class OnCpu(TorchFunctionMode):  # type: ignore[misc]
     """While active, tensors that code makes on a GPU, or moves to one, stay on the CPU.
 
-    Task files written for a GPU say ``device="cuda"`` here and there; what is computed is the same.
+    Task files written for a GPU say ``device="cuda"`` here and there; what is computed is the same. `used` says whether
+    that has happened.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = False
 
     def __torch_function__(
         self,
@@ -44,14 +49,27 @@ class OnCpu(TorchFunctionMode):  # type: ignore[misc]
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         if function is torch.Tensor.cuda:
+            self.used = True
             return args[0]
         # No device is the default one, which may be none at all (meta); what is moved stays where it is.
         moves = function is torch.Tensor.to
         home = args[0].device if moves else None
-        named = {name: home if name == "device" and _is_gpu(value) else value for name, value in (kwargs or {}).items()}
+        named = {name: self._at(home, value) if name == "device" else value for name, value in (kwargs or {}).items()}
         if moves:
-            args = [args[0], *(home if _is_gpu(value) else value for value in args[1:])]
+            args = [args[0], *(self._at(home, value) for value in args[1:])]
         return function(*args, **named)
+
+    def _at(self, home: torch.device | None, device: Any) -> Any:
+        if not _is_gpu(device):
+            return device
+        self.used = True
+        return home
+
+
+def keep_default_device() -> None:
+    """From now on ``torch.set_default_device`` does nothing where it is asked for a GPU."""
+    given = torch.set_default_device
+    torch.set_default_device = lambda device: None if _is_gpu(device) else given(device)
 
 
 def _is_gpu(device: Any) -> bool:
@@ -168,6 +186,9 @@ def _of_family(tensor: torch.Tensor, family: str, generator: torch.Generator) ->
     elif family in ("sunk", "raised"):
         least, sign, range_ = (6, -1, 2) if family == "sunk" else (12, 1, 1)
         value = torch.randn(shape, generator=generator) + sign * 2 ** (least + range_ * _unit(generator))
+    elif family == "unit":
+        sign = torch.randint(0, 2, shape, generator=generator) * 2 - 1
+        value = torch.exp2(torch.rand(shape, generator=generator) / 4 - 1 / 8) * sign
     elif family == "small":
         value = torch.randn(shape, generator=generator) * 2 ** -(6 + 4 * _unit(generator))
     elif family == "ends":

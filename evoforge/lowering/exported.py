@@ -205,6 +205,7 @@ def _effects(program: Any) -> list[Any]:
 def _refuse_effects(program: Any) -> None:
     for spec in _effects(program):
         if spec.kind.name == "TOKEN":
+            _refuse_unknown(program.graph.nodes)  # by name and line
             raise UnsupportedError(
                 "expected operators without effects, got one that checks values as it runs (as torch.linalg's do); "
                 "a kernel of your own can still be judged"

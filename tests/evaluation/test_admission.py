@@ -86,6 +86,73 @@ def get_inputs():
 """
 
 
+POSITIVE = """\
+import numpy
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+SHAPE = (64, 384)
+MODE = "relu"
+WORKLOADS = [
+    {"name": "relu"}, {"name": "leaky", "MODE": "leaky"}, {"name": "elu", "MODE": "elu"},
+    {"name": "hardtanh", "MODE": "hardtanh"}, {"name": "cumprod", "MODE": "cumprod"}, {"name": "prod", "MODE": "prod"},
+    {"name": "dead", "MODE": "dead"}, {"name": "log", "MODE": "log"}, {"name": "clamped", "MODE": "clamped"},
+    {"name": "centred", "MODE": "centred"}, {"name": "single", "MODE": "single"},
+    {"name": "seeded", "MODE": "seeded"}, {"name": "fixed", "MODE": "fixed"},
+]
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        if MODE == "dead":
+            self.linear = nn.Linear(SHAPE[1], 32)
+
+    def forward(self, x):
+        if MODE == "relu":
+            return torch.relu(x)
+        if MODE == "leaky":
+            return F.leaky_relu(x, 0.01)
+        if MODE == "elu":
+            return F.elu(x)
+        if MODE == "hardtanh":
+            return F.hardtanh(x)
+        if MODE == "cumprod":
+            return torch.cumprod(x, 1)
+        if MODE == "prod":
+            return torch.prod(x, 1)
+        if MODE == "dead":  # of numbers in [0, 1) none is left
+            return torch.relu(self.linear(x) - 6)
+        if MODE == "log":  # of numbers in (0, 1) neither
+            return torch.relu(torch.log(x))
+        if MODE == "clamped":
+            return torch.clamp(torch.clamp(x, max=0), 0, 1)
+        if MODE == "centred":
+            y = x.amax(1, keepdim=True)
+            return F.gelu(y - y.mean(1, keepdim=True))
+        if MODE == "single":
+            return x.mean(1, keepdim=True).softmax(1)
+        return x * 2
+
+
+def get_inputs():
+    if MODE == "seeded":
+        torch.manual_seed(0)
+        numpy.random.seed(0)
+        return [torch.rand(SHAPE) + torch.from_numpy(numpy.random.rand(*SHAPE)).float()]
+    return [torch.rand(SHAPE, generator=torch.Generator().manual_seed(0) if MODE == "fixed" else None)]
+"""
+
+
+@pytest.fixture(scope="module")
+def positive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceWorker]:
+    path = tmp_path_factory.mktemp("tasks") / "positive.py"
+    path.write_text(POSITIVE)
+    with ReferenceWorker(load_task(str(path))) as worker:
+        yield worker
+
+
 @pytest.fixture(scope="module")
 def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
     path = tmp_path_factory.mktemp("tasks") / "many.py"
@@ -128,6 +195,28 @@ def test_honest_tasks_are_fit(worker: ReferenceWorker, workload: str) -> None:
 def test_a_task_that_a_cheat_passes_is_unfit(worker: ReferenceWorker, workload: str, wrong: str) -> None:
     found = reasons(worker, workload)
     assert any(wrong in reason and "pass for out0" in reason for reason in found), found
+
+
+@pytest.mark.parametrize("workload", ["relu", "leaky", "elu", "hardtanh", "cumprod", "prod", "dead", "log"])
+def test_a_task_is_fit_whose_own_numbers_alone_let_a_cheat_pass(positive: ReferenceWorker, workload: str) -> None:
+    """As KernelBench has them, in [0, 1): what would be an elite meets others."""
+    assert reasons(positive, workload) == ()
+
+
+@pytest.mark.parametrize(
+    ("workload", "wrong"), [("clamped", "zeros"), ("centred", "zeros"), ("single", "outputs for other inputs")]
+)
+def test_a_task_is_unfit_whose_answer_is_the_same_for_all_numbers(
+    positive: ReferenceWorker, workload: str, wrong: str
+) -> None:
+    (reason,) = reasons(positive, workload)
+    assert wrong in reason and "pass for out0" in reason
+
+
+def test_seeds_of_the_tasks_own_do_not_fix_its_inputs(positive: ReferenceWorker) -> None:
+    assert reasons(positive, "seeded") == ()
+    (reason,) = reasons(positive, "fixed")
+    assert "get_inputs() returns the same numbers under every seed" in reason
 
 
 @pytest.mark.parametrize("seed", [0, 1])

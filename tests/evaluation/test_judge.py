@@ -256,6 +256,61 @@ def test_a_race_takes_turns_and_says_who_failed(judge: Judge, kernel: Callable[[
     assert timed and all(one.log2_ms() and one.objective is None for one in timed)
 
 
+POSITIVE = """
+import torch
+MODE = "relu"
+WORKLOADS = [{"name": "relu"}, {"name": "prod", "MODE": "prod"}]
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x) if MODE == "relu" else torch.cumprod(x, 1)
+
+def get_inputs():
+    return [torch.rand(16, 1024)]
+"""
+COPIES = """
+#include "evoforge.h"
+extern "C" int evo_run(const evo_call* call) {
+    constexpr int64_t n = EVO_SIZE(in0, 0) * EVO_SIZE(in0, 1);
+    for (int64_t i = 0; i < n; i++) EVO_OUT(float, 0)[i] = EVO_IN(float, 0)[i];
+    return 0;
+}
+"""
+STOPS = """
+#include "evoforge.h"
+extern "C" int evo_run(const evo_call* call) {
+    constexpr int64_t rows = EVO_SIZE(in0, 0), n = EVO_SIZE(in0, 1);
+    for (int64_t i = 0; i < rows; i++) {
+        float product = 1.0f;
+        for (int64_t j = 0; j < n; j++)
+            EVO_OUT(float, 0)[i * n + j] = product *= j < LAST ? EVO_IN(float, 0)[i * n + j] : 0.0f;
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "source", "status"),
+    [
+        ("relu", COPIES, Status.WRONG),
+        ("prod", STOPS.replace("LAST", "512"), Status.WRONG),
+        ("prod", STOPS.replace("LAST", "n"), Status.UNMEASURED),
+    ],
+)
+def test_what_is_right_for_the_tasks_own_numbers_only_is_met(
+    tmp_path: Path, one_thread: Target, mode: str, source: str, status: Status
+) -> None:
+    """In [0, 1) rectified numbers are themselves, and their products are zero before long: such tasks are fit."""
+    path = tmp_path / "positive.py"
+    path.write_text(POSITIVE)
+    with Judge(load_task(str(path), {"MODE": mode}), one_thread, seed=1, call_limit_s=0.5) as judge:
+        judge.open()
+        assert judge.admit().fit
+        assert judge.verify(candidate_of(source), {}).status is Status.UNMEASURED
+        assert judge.verify(candidate_of(source), {}, unseen=True).status is status
+
+
 def test_builds_are_for_every_workload(judge: Judge, kernel: Callable[[str], str]) -> None:
     built = judge.build(candidate_of(kernel("add")), {"CHUNK": 4})
     assert built.keys() == {"ragged", "wide"}

@@ -15,7 +15,7 @@ from evoforge.evaluation.check import check_outputs
 from evoforge.evaluation.material import Material, draw_extremes, draw_known, draw_touched, draw_unseen, make_material
 from evoforge.evaluation.shared import SharedTensors
 from evoforge.evaluation.tasks import load_task
-from evoforge.evaluation.worker import EXTREMES, ReferenceWorker
+from evoforge.evaluation.worker import EXTREMES, SURE_EXTREMES, ReferenceWorker
 
 TASK = """\
 import torch
@@ -117,6 +117,8 @@ def test_extremes_are_drawn_once_and_hold_what_they_say(worker: ReferenceWorker)
     assert (values["sunk"] < -50).all() and np.ptp(values["sunk"]) < 20, "one sign, about one number"
     assert (values["raised"] > 4000).all() and np.ptp(values["raised"]) < 20
     assert 2**-10.1 < values["small"].std() < 2**-5.9
+    unit = np.log2(np.abs(values["unit"]))
+    assert unit.min() > -0.13 and unit.max() < 0.13 and 0.4 < (values["unit"] < 0).mean() < 0.6
     ends = values["ends"]
     rest = np.abs(ends[:-1, :-1]).max()
     assert ends[-1, -1] == np.abs(ends).max(), "the last of all is the largest"
@@ -140,7 +142,7 @@ def test_extremes_that_the_task_itself_cannot_bear_stay_within_its_own_numbers(w
     sets = draw_extremes(worker, material, Tolerance(nonfinite="match"), np.random.default_rng(1))
     # ∞/∞ is NaN in both precisions, and NaN in its place is an answer. Tiny ones would be one number there.
     assert material.dropped == ("tiny",) and [known.family for known in sets] == [
-        "alike", "halves (inside)", "offset", "ends", "sunk", "outliers", "large (inside)", "small", "raised",
+        "alike", "halves (inside)", "offset", "ends", "sunk", "outliers", "large (inside)", "small", "raised", "unit",
         "zeros (inside)", "infinite", "mixed", "mixed",
     ]  # fmt: skip
     material.close()
@@ -203,11 +205,16 @@ def test_of_a_large_task_a_few_extremes_are_drawn(worker: ReferenceWorker, monke
     for seed in range(3):
         material = material_of(worker, "relu")
         families = [one.family for one in draw_extremes(worker, material, Tolerance(), np.random.default_rng(seed))]
-        assert len(families) == 4
-        assert {"raised", "large"} <= set(families), "those that meet the commonest errors"
+        assert len(families) == 5
+        assert set(SURE_EXTREMES) <= set(families), "those that admission relies on"
         drawn.update(families)
         material.close()
-    assert len(drawn) > 4, "whichever"
+    assert len(drawn) > 5, "whichever"
+    monkeypatch.setattr(material_module, "available_bytes", lambda: 0)
+    material = material_of(worker, "relu")
+    drawn_last = draw_extremes(worker, material, Tolerance(), np.random.default_rng(0))
+    assert tuple(one.family for one in drawn_last) == SURE_EXTREMES, "whatever memory there is"
+    material.close()
 
 
 def test_a_code_at_an_edge_may_be_its_neighbour(worker: ReferenceWorker) -> None:

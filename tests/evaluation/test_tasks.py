@@ -92,6 +92,33 @@ def test_a_name_assigned_together_with_others_says_how_to_mend(tmp_path: Path) -
             load_task(path, {"K": 1})
 
 
+def test_a_constant_that_is_changed_in_place_cannot_be_replaced(tmp_path: Path) -> None:
+    changed = GOOD.replace("M = 8", "M = 8; M *= 2")
+    path = write(tmp_path, changed.replace('"M": 4', '"N": 4'))
+    with pytest.raises(UsageError, match=r"task\.py:4: expected M to be assigned alone .*--set can.*'M \*= 2'"):
+        load_task(path, {"M": 1})
+    assert load_task(path, {"N": 1}).overrides == {"N": 1}
+    with pytest.raises(TaskError, match=r"task\.py:4: expected M to be assigned alone .*workload 'small' can.*'M \*="):
+        load_task(write(tmp_path, changed))
+
+
+@pytest.mark.parametrize("value", ["1e999", "{1, 2}", "b'1'", "2j", "[1, {'a': (2, -1e999)}]", "{0: 8}"])
+def test_values_that_cannot_be_stored_are_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(UsageError, match=r"expected finite numbers, text, None, or lists, tuples and dicts.* as TABLE"):
+        load_task(write(tmp_path, GOOD), {"TABLE": parse_set(f"TABLE={value}")[1]})
+    with pytest.raises(TaskError, match=r"task\.py:12: workload 'small': expected finite numbers.* as TABLE"):
+        load_task(write(tmp_path, GOOD.replace('"M": 4', f'"TABLE": {value}')))
+
+
+def test_tuples_are_tuples_where_the_constant_holds_them(run: Run) -> None:
+    source = GOOD.replace('MODE = "float32"', "SHAPE, PAIRS, SIZES, NONE = (3, 4), [(1, 2)], [5, 6], ()")
+    values = {"SHAPE": [7, 8, 9], "PAIRS": [[3, 4], [5, 6]], "SIZES": [1], "NONE": [[2]]}
+    names = run(apply_overrides(source, values))
+    assert {name: names[name] for name in values} == {
+        "SHAPE": (7, 8, 9), "PAIRS": [(3, 4), (5, 6)], "SIZES": [1], "NONE": ([2],),
+    }  # fmt: skip
+
+
 def lines_of(source: str) -> list[int]:
     return [node.lineno for node in ast.parse(source).body]
 

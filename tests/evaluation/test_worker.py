@@ -23,7 +23,7 @@ from evoforge.evaluation.check import Samples, check_outputs
 from evoforge.evaluation.priority import can_prioritise, prioritise
 from evoforge.evaluation.sandbox import LAYERS, reached_layers
 from evoforge.evaluation.targets import find_compiler
-from evoforge.evaluation.tasks import load_task
+from evoforge.evaluation.tasks import load_task, parse_set
 from evoforge.evaluation.worker import FAMILIES, BaselineWorker, ReferenceWorker, _shared
 from evoforge.evaluation.worker_process import scratch_dir
 from evoforge.paths import cache_dir
@@ -797,6 +797,66 @@ def get_inputs():
             assert passes(at, [4, 3, 2, 0, 1]) and passes(at, [4, 3, 2, 1, 0]) and not passes(at, [4, 3, 2, 1, 1])
 
 
+def test_tuples_that_replace_tuples_arrive_as_such(tmp_path: Path) -> None:
+    text = (
+        "import torch\n\nshape = (3, 4)\nWORKLOADS = [{'name': 'given'}, {'name': 'own', 'shape': (5, 2)}]\n\n"
+        "def Model(x):\n    return x * {(3, 4): 1, (5, 2): 2, (6, 7, 8): 3}[shape]\n\n"
+        "def get_inputs():\n    return [torch.rand((2,) + shape)]\n"
+    )
+    path = tmp_path / "shaped.py"
+    path.write_text(text)
+    name, value = parse_set("shape=(6, 7, 8)")
+    for overrides, wanted in (({}, [(2, 3, 4), (2, 5, 2)]), ({name: value}, [(2, 6, 7, 8)])):
+        with ReferenceWorker(load_task(str(path), overrides)) as worker:
+            assert [one.outputs[0].shape for one in worker.describe().values()] == wanted
+
+
+NAMES_A_GPU = """\
+import torch
+from torch import nn
+
+torch.set_default_device("cuda")
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+
+    def forward(self, x):
+        steps = torch.arange(4, device="cuda") + torch.zeros(4).cuda()
+        mask = torch.ones(4).to("cuda") if x.device.type == "cpu" else None
+        return self.linear(x) * mask + steps.to(torch.device("cuda:0"))
+
+
+def get_inputs():
+    return [torch.rand(64, 8, device="cuda")]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_what_forward_puts_on_a_gpu_stays_here(tmp_path: Path) -> None:
+    task = task_of(tmp_path, "names_gpu", NAMES_A_GPU)
+    with (
+        ReferenceWorker(task) as worker,
+        BaselineWorker(task, side="eager") as eager,
+        BaselineWorker(task, side="compiled") as compiled,
+    ):
+        inputs = worker.inputs("default", 1)
+        weight, bias = (one.astype(np.float64) for one in worker.constants("default").arrays())
+        right = inputs.array(0).astype(np.float64) @ weight.T + bias + np.arange(4)
+        assert worker.reference("default", inputs).y64.array(0) == pytest.approx(right)
+        assert worker.outputs("default", inputs, "bf16").array(0) == pytest.approx(right, rel=0.1, abs=0.1)
+        assert worker.analyse("evoforge.lowering.capture:capture", "default")
+        for baseline in (eager, compiled):
+            baseline.prepare("default", [inputs])
+            assert baseline.ready(120)
+            assert baseline.run("default", 5, 0) > 0
+
+
 def test_what_a_task_puts_on_a_gpu_stays_here(tmp_path: Path) -> None:
     (tmp_path / "gpu.py").write_text(
         """\
@@ -1132,7 +1192,7 @@ def test_a_baseline_stands_still_between_its_batches_and_dies_with_its_client(tm
     task = task_of(tmp_path, "scale", SCALE)
     script = """
 import sys, threading
-from evoforge.evaluation.tasks import load_task
+from evoforge.evaluation.tasks import load_task, parse_set
 from evoforge.evaluation.worker import BaselineWorker, ReferenceWorker
 def begin():
     global baseline

@@ -6,7 +6,7 @@ import torch.nn as nn
 batch_size = 128
 in_features = 600
 out_features = 512
-subtract_value = 0.2
+subtract_value = 2.0
 multiply_value = 1.5
 
 
