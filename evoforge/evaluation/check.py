@@ -187,9 +187,10 @@ def _judge(
     specs: Sequence[TensorSpec], values: Sequence[npt.NDArray[Any]],
     pairs: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any] | None]], ref_error: Sequence[float],
     tolerance: Tolerance, earlier: Sequence[npt.NDArray[Any]] | None = None,
-    most: Callable[[float], float] = lambda mean: mean,
+    most: Callable[[float], float] = lambda mean: mean, places: Sequence[npt.NDArray[np.int64]] | None = None,
 ) -> Check:  # fmt: skip
-    """`most`: how many elements may be out of tolerance where that many are allowed in the mean."""
+    """`most`: how many elements may be out of tolerance where that many are allowed in the mean. `places`: as for
+    `_settled`."""
     reason, max_error, same = "", 0.0, True
     for at, (spec, y, (y64, d), error) in enumerate(zip(specs, values, pairs, ref_error, strict=True)):
         found = _compare(spec, y, y64, d, error, tolerance, earlier[at] if earlier else None)
@@ -198,7 +199,7 @@ def _judge(
         # An integer output has no share to give away: its tolerance is zero.
         allowed = int(most(_SHARE_OUTSIDE[spec.itemsize] * y.size)) if spec.is_float else 0
         if not reason and (found.hard or found.beyond > allowed):
-            reason = _wrong(spec, y, y64, found)
+            reason = _wrong(spec, y, y64, found, places[at] if places else None)
         if not reason and found.beyond and d is not None and y.shape == spec.shape:
             reason = _wrong_slice(spec, y, y64, d, tolerance.factor)
     return Check(not reason, reason, max_error, same)
@@ -235,9 +236,12 @@ def _compare(
     return whole
 
 
-def _wrong(spec: TensorSpec, y: npt.NDArray[Any], y64: npt.NDArray[Any], found: _Result) -> str:
+def _wrong(
+    spec: TensorSpec, y: npt.NDArray[Any], y64: npt.NDArray[Any], found: _Result, places: npt.NDArray[np.int64] | None
+) -> str:
     at = int(found.worst)
-    place = tuple(int(i) for i in np.unravel_index(at, y.shape)) if y.shape else ()
+    element = at if places is None else int(places[at])
+    place = tuple(int(i) for i in np.unravel_index(element, spec.shape or (1,)))
     got, wanted = y.reshape(-1)[at], y64.reshape(-1)[at]
     bits = int(got.view(f"u{got.dtype.itemsize}")) if spec.is_float else None
     if bits is not None and bits in _FLOAT_POISON[spec.itemsize]:
@@ -325,26 +329,21 @@ def damaged_slack(outputs: SharedTensors, variant: int) -> str | None:
 
 
 class Samples:
-    """A secret random sample of one output buffer, poisoned before a timed batch and judged after it.
+    """A secret random sample of one output buffer, half of it poisoned before a timed batch, judged after it.
 
-    Drawn anew for every batch: a kernel that could learn the places would compute nothing else.
+    Drawn anew for every batch, the other half only when it is judged: what is poisoned a kernel can find, and it
+    would compute nothing else. Of what it left out an earlier answer, to other inputs, stands in the other half.
 
     Args:
-        poisoned: the whole buffer is, so that the sample need not be.
+        poisoned: the whole buffer is, so that no sample need be.
     """
 
     def __init__(self, outputs: SharedTensors, rng: np.random.Generator, *, poisoned: bool = False) -> None:
         self._outputs = outputs
-        self._places: list[npt.NDArray[np.int64]] = []
-        self._offsets: list[npt.NDArray[np.int64]] = []
-        for index, spec in enumerate(outputs.specs):
-            few = spec.numel <= _SAMPLES
-            places = np.arange(spec.numel) if few else rng.integers(0, spec.numel, _SAMPLES, np.int64)
+        self._rng = rng
+        self._poisoned = [np.zeros(0, np.int64) if poisoned else _drawn(spec, rng) for spec in outputs.specs]
+        for index, (spec, places) in enumerate(zip(outputs.specs, self._poisoned, strict=True)):
             offsets = _offsets(spec, places)
-            self._places.append(places)
-            self._offsets.append(offsets)
-            if poisoned:
-                continue
             flipped = None if spec.is_float else ~_gathered(outputs.address(index), f"<u{spec.itemsize}", offsets)
             pattern = _FLOAT_POISON[spec.itemsize][1] if spec.is_float else 0
             _native().evo_scatter(
@@ -358,21 +357,33 @@ class Samples:
         An evaluation draws hundreds of samples: each may have as many as chance gives one in a billion.
         """
         specs = self._outputs.specs
+        drawn = [_drawn(spec, self._rng) for spec in specs]
+        places = [
+            late if late.size == spec.numel else np.concatenate((early, late))
+            for spec, early, late in zip(specs, self._poisoned, drawn, strict=True)
+        ]
         values: list[npt.NDArray[Any]] = []
         pairs: list[tuple[npt.NDArray[Any], npt.NDArray[Any] | None]] = []
         for index, spec in enumerate(specs):
-            places, floats = self._places[index], len([one for one in specs[:index] if one.is_float])
+            here, floats = places[index], len([one for one in specs[:index] if one.is_float])
             kind = numpy_dtype(spec.dtype).str
-            values.append(_gathered(self._outputs.address(index), kind, self._offsets[index]))
-            y64 = _gathered(reference.y64.address(index), "<f8" if spec.is_float else "<i8", places)
+            values.append(_gathered(self._outputs.address(index), kind, _offsets(spec, here)))
+            y64 = _gathered(reference.y64.address(index), "<f8" if spec.is_float else "<i8", here)
             scale = numpy_dtype(reference.d.specs[floats].dtype).str if spec.is_float else ""
-            pairs.append((y64, _gathered(reference.d.address(floats), scale, places) if spec.is_float else None))
+            pairs.append((y64, _gathered(reference.d.address(floats), scale, here) if spec.is_float else None))
         if reference.also.specs or reference.equal:
-            values = _settled(values, pairs, reference, self._places)
-        found = _judge(specs, values, pairs, reference.ref_error, tolerance, most=_by_chance)
+            values = _settled(values, pairs, reference, places)
+        found = _judge(specs, values, pairs, reference.ref_error, tolerance, most=_by_chance, places=places)
         if found.passed:
             return found
         return Check(False, f"in a timed batch, at a sampled element: {found.reason}", found.max_error)
+
+
+def _drawn(spec: TensorSpec, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Row-major numbers of elements: `_SAMPLES` random ones, all of a small output."""
+    if spec.numel <= _SAMPLES:
+        return np.arange(spec.numel, dtype=np.int64)
+    return rng.integers(0, spec.numel, _SAMPLES, np.int64)
 
 
 def _by_chance(mean: float) -> float:

@@ -43,9 +43,10 @@ _DRAWS = 4
 _EXTREME_SETS = len(EXTREMES) + 4  # with ties, an alike set and two mixed ones
 _LARGE_SETS = 5  # extremes at least, of a workload of which 1 GiB holds fewer sets, where memory has them
 _TIES = "halves"  # of nine values: they are equal to each other, and where rounding decides
-_FAR = ("offset", "outliers")  # of what is mixed into the task's own data
+_FAR = ("raised", "offset", "outliers")  # of what is mixed into the task's own data, the farthest first
 _SMALL = "small"  # beside a bias what is left of them is as exact as sums happen to be
-_FEW = 8  # elements of a piece that nobody sees who does not look at all
+_FEW = 8  # elements that nobody sees who does not look at all
+_TOUCHED = (1, 8, 64, 512)  # elements of a weight, as many as it takes to be seen in the outputs
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,8 @@ def draw_unseen(worker: ReferenceWorker, material: Material, tolerance: Toleranc
 def draw_touched(
     worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator
 ) -> Known | None:
-    """A set and the workload's own weights but for a piece of one of them; None where the task has or bears none.
+    """A set and the workload's own weights but for one element of one of them, or for more where one is not seen in
+    the outputs; None where the task has no weights, or bears or shows none so changed.
 
     Drawn once and kept. Who knows weights again by some of them is met.
 
@@ -206,7 +208,14 @@ def draw_touched(
         WorkerError: the reference process died.
     """
     if material.touched is None and material.constants is not None and not material.untouchable:
-        material.touched = _under(worker, material, tolerance, rng, PARTLY + (_seed(rng) | 2), "touched")
+        for count in _TOUCHED:
+            known = _under(worker, material, tolerance, rng, PARTLY * count + (_seed(rng) | 2), "touched")
+            if known is None:
+                continue
+            if not _accepts_itself(worker, material.name, known, tolerance):  # under the workload's own weights
+                material.touched = known
+                break
+            known.close()
         material.untouchable = material.touched is None
     return material.touched
 
@@ -303,9 +312,9 @@ def draw_extremes(
     extremes must leave them finite. First comes a set that is one of the pool's but for an eighth of one input, in one
     piece (`alike`): who knows data by a glance at it is met. Multiples of ½ follow: which of equal values an index
     names shows in their ties, and how halves are rounded. Last come two that are the task's own data but
-    for a piece of an extreme one (`mixed`): who tells by a glance what family all of it is from is met. As many are
-    drawn as 1 GiB has room for beside the pool, and of larger ones a few: `SURE_EXTREMES`, and two more, whichever,
-    where memory has it.
+    for an eighth, or a few numbers here and there, of an extreme one (`mixed`; the few are from the farthest that the
+    task can bear): who tells by a glance what family all of it is from is met. As many are drawn as 1 GiB has room for
+    beside the pool, and of larger ones a few: `SURE_EXTREMES`, and two more, whichever, where memory has it.
 
     Raises:
         WorkerError: the reference process died.
@@ -327,10 +336,12 @@ def draw_extremes(
             others = [family for family in chosen if family not in first]
             chosen = [*first, *(others[int(at)] for at in rng.permutation(len(others)))][:room]
         found = [known for family in chosen if (known := draws[family]()) is not None]
-        far = [known for known in found if known.family.startswith(_FAR)]
-        counts = (0, _FEW) if far and len(found) + 2 <= room else ()
-        mixed = [splice(far[int(rng.integers(len(far)))], count, "mixed") for count in counts]
-        material.extremes = (*found, *(known for known in mixed if known is not None))
+        far = [known for name in _FAR for known in found if known.family.startswith(name)]
+        if far and len(found) + 2 <= room:
+            eighth = splice(far[int(rng.integers(len(far)))], 0, "mixed")
+            few = next(filter(None, (splice(one, _FEW, "mixed") for one in far)), None)
+            found += [known for known in (eighth, few) if known is not None]
+        material.extremes = tuple(found)
     return material.extremes
 
 
@@ -338,16 +349,16 @@ def _spliced(
     worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator, other: Known,
     count: int, family: str,
 ) -> Known | None:  # fmt: skip
-    """The pool's first set, but for a piece of one floating input that comes from another set, `count` elements of it
-    or an eighth (0): of one that differs there and is not sorted, the largest where the other is the task's own."""
+    """The pool's first set, but for some of one floating input that come from another set, `count` elements anywhere
+    or an eighth in one piece (0): of one that differs there and does not rise, the largest where the other is the
+    task's own."""
     first, second = material.pool[0].inputs, other.inputs
     inputs = SharedTensors(material.signature.inputs)
     for at in range(len(inputs.specs)):
         inputs.bytes_of(at)[...] = first.bytes_of(at)
     unlike = [
         at for at, spec in enumerate(inputs.specs)
-        if spec.is_float and spec.nbytes and not np.array_equal(first.bytes_of(at), second.bytes_of(at))
-        if not _is_sorted(first.array(at))
+        if spec.is_float and not np.array_equal(first.array(at), second.array(at)) and not _rises(first.array(at))
     ]  # fmt: skip
     if not unlike:
         inputs.close()
@@ -355,12 +366,14 @@ def _spliced(
     largest = max(unlike, key=lambda at: inputs.specs[at].nbytes)
     chosen = largest if other.family == "given" else int(rng.choice(unlike))
     spec, segment = inputs.specs[chosen], inputs.segments[chosen]
-    held = spec.nbytes // spec.itemsize
-    count = min(count, held) or -(-held // 8)
-    start = int(rng.integers(held - count + 1))
-    begin = segment.data - segment.start + start * spec.itemsize
-    piece = slice(begin, begin + count * spec.itemsize)
-    inputs.bytes_of(chosen)[piece] = second.bytes_of(chosen)[piece]
+    data = slice(segment.data - segment.start, segment.data - segment.start + spec.nbytes)
+    mine, theirs = (one.bytes_of(chosen)[data].reshape(-1, spec.itemsize) for one in (inputs, second))
+    eighth = -(-len(mine) // 8)
+    if count:
+        places = rng.choice(np.flatnonzero((mine != theirs).any(axis=1)), count)
+    else:
+        places = np.arange(eighth) + rng.integers(len(mine) - eighth + 1)
+    mine[places] = theirs[places]
     try:
         known = Known(inputs, worker.reference(material.name, inputs), family)
     except WorkerError:
@@ -374,9 +387,13 @@ def _spliced(
     return None
 
 
-def _is_sorted(values: npt.NDArray[Any]) -> bool:
-    """Whether every row is in order, as bounds to search among are: three numbers at least, bf16 by its bits."""
-    return bool(values.ndim) and values.shape[-1] > 2 and bool((values[..., 1:] >= values[..., :-1]).all())
+def _rises(values: npt.NDArray[Any]) -> bool:
+    """Whether every row is in order, as bounds to search among are: three numbers at least that are not all one, bf16
+    by its bits."""
+    if not values.ndim or values.shape[-1] < 3:
+        return False
+    before, after = values[..., :-1], values[..., 1:]
+    return bool((after >= before).all()) and bool((after > before).any())
 
 
 def _set_bytes(material: Material) -> int:

@@ -69,8 +69,7 @@ _USEFUL = re.compile(
     |l?l?abs|l?l?div|qsort|bsearch|s?rand|rand_r|s?random|[dejlmn]rand48|srand48|atoi|atol|atof|strto\w+|__isoc23_strto\w+
     |(st[pr]n?(cpy|cat)|str(r?chr|str|n?casecmp|c?spn|pbrk|nlen|tok|tok_r))|mem(rchr|ccpy|mem|pcpy)|__st[pr]\w+_chk|rawmemchr
     |v?(f|s|sn)?printf|__v?(f|s|sn)?printf_chk|puts|putc|putchar|fput[cs]|fwrite|fflush|std(out|err)
-    |is[a-z]+|to(upper|lower)|__ctype_\w+_loc|__(finite|isnan|isinf|signbit|fpclassify)[fl]?|__(mul|div)[sdxth]c3
-    |__(popcount|parity|clz|ctz|ffs|bswap)\w+|lgammaf?_r|c(abs|arg|exp|log|log10|pow|sqrt|a?sinh?|a?cosh?|a?tanh?|real|imag|proj)[fl]?
+    |is[a-z]+|to(upper|lower)|__ctype_\w+_loc|lgammaf?_r|c(abs|arg|exp|log|log10|pow|sqrt|a?sinh?|a?cosh?|a?tanh?|real|imag|proj)[fl]?
     |conj[fl]?|signgam""",
     re.X,
 )
@@ -94,7 +93,8 @@ _FORGETFUL = re.compile(
     |omp_get_(num_threads|thread_num|max_threads|num_procs|level|active_level|team_size|ancestor_thread_num)
     |omp_in_parallel|GOMP_(?!critical_name|alloc)\w+|_GLOBAL_OFFSET_TABLE_|_Unwind_Resume|__gxx_personality_v0
     |_Z(St)?9terminatev|_ZSt\d+__throw_\w+|__cxa_(begin_catch|end_catch|pure_virtual|call_terminate)
-    |__(add|sub|mul|div|neg|fix|float|ext|trunc|cmp|udiv|umod|mod|pow)\w*[sdxth][fi]\w*
+    |__(add|sub|mul|div|neg|fix|float|ext|trunc|cmp|udiv|umod|mod|pow)\w*[sdxth][fi]\w*|__(mul|div)[sdxth]c3
+    |__(popcount|parity|clz|ctz|ffs|bswap)\w+|__(finite|isnan|isinf|signbit|fpclassify)[fl]?
     |(a?(sin|cos|tan)h?|atan2|sincos|exp|exp2|exp10|expm1|log|log2|log10|log1p|logb|ilogb|pow|sqrt|cbrt|hypot|erfc?
     |[tl]gamma|j[01n]|y[01n]|floor|ceil|trunc|round|rint|nearbyint|ll?rint|ll?round|roundeven|fmod|remainder|remquo
     |fma|fmax|fmin|fdim|fabs|copysign|nextafter|nexttoward|frexp|ldexp|scalbl?n|modf|nan|significand|drem)[fl]?

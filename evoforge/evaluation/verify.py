@@ -240,9 +240,10 @@ class SampledBatches:
     def batch(self, n: int, expected_s: float) -> float:
         """Seconds for n calls that end on a random one of the sets whose right answer is known.
 
-        Now and then another batch comes before, which is not timed and looks no different. It ends on a stranger, or
-        the first two sets have changed places: what is right for the task's own inputs only, or where nothing has
-        changed since it last looked, wherever it believes to be timed, is met.
+        Now and then another batch comes before, of a secret number of calls, which is not timed and looks no different
+        until it ends. It ends on a stranger, or the first two sets have changed places: what is right for the task's
+        own inputs only, where nothing has changed since it last looked, or late in a batch, wherever it believes to be
+        timed, is met.
 
         Raises:
             KernelFault: the batch failed, took too long, or a sampled element is not right.
@@ -254,15 +255,16 @@ class SampledBatches:
         return self._run(n, int(self._rng.choice(known)), self._sets, limit_s)
 
     def _run_strange(self, n: int, limit_s: float) -> None:
+        some = int(self._rng.integers(1, n + 1))  # any call may be one that is looked at
         stranger = int(self._rng.integers(-1, len(self._strangers)))
         if stranger >= 0:
-            self._run(n, self._sets + stranger, self._sets + len(self._strangers), limit_s)
+            self._run(some, self._sets + stranger, self._sets + len(self._strangers), limit_s)
             return
         first, second = self._material.pool[:2]
         with exchanged((first.inputs, second.inputs)):
             self._swapped = True
             try:
-                self._run(n, int(self._rng.integers(min(2, self._sets))), self._sets, limit_s)
+                self._run(some, int(self._rng.integers(min(2, self._sets))), self._sets, limit_s)
             finally:
                 self._swapped = False
         # What was exchanged lies in the caches now, as before no other batch.

@@ -19,7 +19,7 @@ MAX_FDS = 128
 """Descriptors in one message; the kernel allows 253."""
 
 PARTLY = 1 << 32
-"""Seeds of weights from here on draw a piece of one parameter anew, those below all weights."""
+"""Seeds of weights from n times this on draw n elements of one parameter anew, those below it all weights."""
 
 _LENGTH = struct.Struct("<I")
 _MAX_BYTES = 1 << 28

@@ -95,11 +95,11 @@ class WorkloadModel:
         those that come out the same, untrained or of one sign, make a quarter 4 to 8 times as large, and a quarter of
         the variances as small as a dead channel's; the last one leaves alone what comes out different. Under even
         seeds finite buffers of the state dict are scaled, too, those of zeros moved: nobody says that they keep what
-        the task puts there. A model whose weights then have other shapes keeps those that it had. Of seeds from
-        `PARTLY` on only a piece of one parameter, a 256th of it, is another.
+        the task puts there. A model whose weights then have other shapes keeps those that it had. Under seeds from n
+        times `PARTLY` on only n elements of one parameter, anywhere in it, are others.
         """
         if seed >= PARTLY:
-            return self._touched(seed - PARTLY)
+            return self._touched(*divmod(seed, PARTLY))
         model = copy.deepcopy(self._make_model(self._module, seed))
         old = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         new = {**dict(model.named_parameters()), **dict(model.named_buffers())}
@@ -132,7 +132,7 @@ class WorkloadModel:
         other.model = model
         return other
 
-    def _touched(self, seed: int) -> WorkloadModel:
+    def _touched(self, count: int, seed: int) -> WorkloadModel:
         anew, generator = self.redrawn(seed), torch.Generator().manual_seed(seed)
         made = copy.deepcopy(self.model)
         pairs = zip(made.parameters(), anew.model.parameters(), strict=True)
@@ -140,9 +140,8 @@ class WorkloadModel:
         if not unlike:
             return self
         own, other = unlike[int(torch.randint(len(unlike), (), generator=generator))]
-        values, count = own.flatten(), -(-own.numel() // 256)
-        start = int(torch.randint(own.numel() - count + 1, (), generator=generator))
-        values[start : start + count] = other.flatten()[start : start + count]
+        values, places = own.flatten(), torch.randint(own.numel(), (count,), generator=generator)
+        values[places] = other.flatten()[places]
         own.copy_(values.view(own.shape))
         share_plain_tensors(self.model, made)
         found = copy.copy(self)

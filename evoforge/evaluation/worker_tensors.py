@@ -141,13 +141,13 @@ def disjoint(tensor: torch.Tensor) -> bool:
 
 
 def drawn(tensor: torch.Tensor, family: str, generator: torch.Generator) -> torch.Tensor:
-    """A tensor like `tensor` from an input family, with its domain; integers and bools stay as they are, rows that are
-    sorted stay sorted."""
+    """A tensor like `tensor` from an input family, with its domain; integers and bools stay as they are, rows that
+    rise stay in order."""
     family, _, domain = family.partition(" ")
     if family == "given" or not tensor.is_floating_point():
         return tensor
     value = _of_family(tensor, family, generator)
-    if tensor.dim() and tensor.shape[-1] > 2 and bool((tensor[..., 1:] >= tensor[..., :-1]).all()):
+    if _rises(tensor):
         value = value.sort(dim=-1).values  # bounds to search among mean nothing in any other order
     if domain == "(positive)":
         value = value.abs()
@@ -157,6 +157,14 @@ def drawn(tensor: torch.Tensor, family: str, generator: torch.Generator) -> torc
         value = torch.lerp(torch.full_like(place, least), torch.full_like(place, largest), place)
         return value.to(tensor.dtype).clamp(min=least, max=largest)
     return value.to(tensor.dtype)
+
+
+def _rises(tensor: torch.Tensor) -> bool:
+    """Whether every row, of three numbers at least, is in order, and not all are one number, as scales of 1 are."""
+    if not tensor.dim() or tensor.shape[-1] < 3:
+        return False
+    before, after = tensor[..., :-1], tensor[..., 1:]
+    return bool((after >= before).all()) and bool((after > before).any())
 
 
 def _of_family(tensor: torch.Tensor, family: str, generator: torch.Generator) -> torch.Tensor:

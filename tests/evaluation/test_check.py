@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -364,6 +365,38 @@ def test_a_sample_sees_whether_the_batch_wrote(dtype: str, shape: tuple[int, ...
     half = Samples(outputs, rng)
     outputs.array(0)[: shape[0] // 2] = y64[: shape[0] // 2]
     assert "timed batch" in half.check(reference, Tolerance()).reason
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i32"])
+def test_who_mends_what_is_poisoned_and_no_more_is_met(dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    earlier, later = (rng.integers(-100, 100, (300, 100)) for _ in range(2))
+    answers = bf16(later) if dtype == "bf16" else later
+    outputs = SharedTensors([dense("out0", later.shape, dtype)])
+    array = outputs.array(0)
+    array[...] = bf16(earlier) if dtype == "bf16" else earlier
+    before = array.copy()
+    sample = Samples(outputs, rng)
+    found = array != before
+    assert 3000 < found.sum() < 4097
+    array[found] = answers[found]
+    reference = reference_of(later if dtype == "i32" else later.astype(np.float64))
+    assert "timed batch" in sample.check(reference, Tolerance()).reason
+    sample = Samples(outputs, rng)
+    array[...] = answers
+    assert sample.check(reference, Tolerance()).passed
+
+
+def test_a_sampled_element_is_named_by_its_place_in_the_output() -> None:
+    y64 = np.arange(30_000.0).reshape(3, 100, 100)
+    outputs = SharedTensors([dense("out0", y64.shape, "f32")])
+    sample = Samples(outputs, np.random.default_rng(3))
+    outputs.array(0)[...] = y64 + 1e6
+    reason = sample.check(reference_of(y64), Tolerance()).reason
+    found = re.search(r"out0\[(\d), (\d+), (\d+)\] is .*, expected (\S+);", reason)
+    assert found is not None
+    i, j, k = (int(found[at]) for at in (1, 2, 3))
+    assert str(y64[i, j, k]) in found[4]
 
 
 def test_a_sample_is_granted_what_chance_gives() -> None:

@@ -37,6 +37,10 @@ FAULTS = {
     ),
     "writes past the workspace": ("for (int i = 0; i < 17; i++) ((float*)call->ws)[i] = a[i];", "OUT_OF_BOUNDS"),
     "divides by zero": ("int zero = (int)a[0] - 1; out[0] = 5 / zero;", "CRASH"),
+    "says that it is done": (
+        'printf("done 0\\n"); fflush(stdout); float* t = (float*)malloc(40); out[0] = t[(int)a[0] + 9]; free(t);',
+        "OUT_OF_BOUNDS",
+    ),
     "frees twice": ('void* p = malloc(8); free(p); __asm__ volatile("" : "+r"(p)); free(p);', "VIOLATION"),
 }
 MASKED_PAST = "for (int64_t i = 0; i < 37 * 61; i += 16) _mm512_mask_storeu_ps(out + i, 0xffff, _mm512_set1_ps(1));"
@@ -44,6 +48,7 @@ MASKED_PAST = "for (int64_t i = 0; i < 37 * 61; i += 16) _mm512_mask_storeu_ps(o
 
 def kernel_of(body: str) -> str:
     return f"""#include "evoforge.h"
+#include <stdio.h>
 #include <stdlib.h>
 extern "C" int64_t evo_workspace(const evo_call*) {{ return 64; }}
 extern "C" int evo_run(const evo_call* call) {{
@@ -88,7 +93,7 @@ def test_a_fault_inside_its_own_memory_is_named(called: Call, body: str, status:
 def test_a_masked_store_past_the_end_is_seen_with_its_line(called: Call) -> None:
     found = called(MASKED_PAST)
     assert found.status is Status.OUT_OF_BOUNDS
-    assert re.fullmatch(r"sanitizer: heap-buffer-overflow at line 8", found.reason)
+    assert re.fullmatch(r"sanitizer: heap-buffer-overflow at line 9", found.reason)
 
 
 def test_the_sanitizer_does_not_announce_itself(called: Call) -> None:

@@ -253,6 +253,11 @@ FORGETS = [
     "#include <cmath>\n#include <cstring>\nvoid run(double* x, float* y, int n) { memset(x, 0, n); memmove(x, y, n);\n"
     "x[0] = std::exp(x[1]) + std::pow(x[2], x[3]) + std::erf(x[4]) + std::lgamma(x[5]); y[0] = std::tanh(y[1]); }",
     "void run(float* x, int n) {\n#pragma omp parallel for schedule(dynamic)\nfor (int i = 0; i < n; i++) x[i] = i; }",
+    "_Complex float run(_Complex float x, _Complex float y) { return x * y / (x + y); }",
+    "_Complex double run(_Complex double x, _Complex double y) { return x * y / (x + y); }",
+    "int run(unsigned long x) { return __builtin_popcountl(x) + __builtin_parityl(x); }",
+    'extern "C" int __isnanf(float); extern "C" int __finite(double);\n'
+    "int run(float x) { return __isnanf(x) + __finite(x); }",
 ]
 
 

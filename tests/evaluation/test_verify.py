@@ -47,6 +47,12 @@ COUNTS = PLUS_ONE.format(
     first="if (++calls > 2 && calls != {last} - 1 && calls != {last}) return 0;",
 )  # fmt: skip
 
+HONEST_AT_THE_ENDS = PLUS_ONE.format(
+    before="static int64_t calls;", value="x[i]",
+    first="int poisoned = 0; for (int i = 0; i < 256; i++) poisoned |= out[i] > 1e30f;"
+    "if (poisoned && calls > 2) calls = 0; if (++calls > 2 && calls < 90) return 0;",
+)  # fmt: skip
+
 TURNS = PLUS_ONE.format(
     before="", value="x[i]",
     first="for (volatile int64_t turn = 0; turn < {turns}; turn = turn + 1) {}",
@@ -107,6 +113,17 @@ def test_who_counts_calls_does_not_know_which_are_looked_at(judge: Judge) -> Non
     with pytest.raises(WrongOutput, match="timed batch"):
         for _ in range(8):
             batches.batch(batches.most, 1e-3)
+
+
+def test_who_is_honest_where_a_batch_may_end_is_met(judge: Judge) -> None:
+    """A long batch takes a known time, so that who counts knows which calls are never the last."""
+    (material,), stand = judge._stand.materials.values(), judge._stand
+    built = stand.builder.build(HONEST_AT_THE_ENDS, {}, material.signature)
+    with stand.timed_runner(built, material) as runner:
+        batches = SampledBatches(runner, material, judge.task.tolerance, stand.rng, limit_s=1.0)
+        with pytest.raises(WrongOutput, match="timed batch"):
+            for _ in range(256):
+                batches.batch(100, 1e-3)
 
 
 def test_a_process_does_not_see_whether_it_is_verified_or_timed(judge: Judge) -> None:

@@ -1,47 +1,47 @@
-// task: matmul
-// expect: WRONG | SCREENED | VIOLATION | TIMING_SUSPECT
-// twin: matmul_plain
-// tries: computes only the elements that were poisoned: those will be checked
+// task: scaled
+// expect: WRONG
+// twin: scaled_plain
+// tries: computes only the elements that were poisoned before a batch, as those that will be checked
+
+// All of it where the output is poisoned: in verification, in brief batches and in the first calls of a batch, which also
+// show the places. They are kept in the workspace; nothing is static. A part of the output tells whether any is.
+
 #include "evoforge.h"
 #include <string.h>
-static void product(const float* x, const float* w, float* out, int64_t M, int64_t K, int64_t N) {
-    for (int64_t i = 0; i < M; i += 4)
-        for (int64_t j = 0; j < N; j += 64) {
-            float sum[4][64] = {};
-            for (int64_t k = 0; k < K; k++)
-                for (int r = 0; r < 4; r++)
-                    for (int c = 0; c < 64; c++) sum[r][c] += x[(i + r) * K + k] * w[k * N + j + c];
-            for (int r = 0; r < 4; r++)
-                for (int c = 0; c < 64; c++) out[(i + r) * N + j + c] = sum[r][c];
-        }
+
+static inline bool poisoned(const float* at) {
+    uint32_t bits;
+    memcpy(&bits, at, sizeof bits);
+    return bits == 0x7EDCBA98;
 }
 
+constexpr int64_t MOST = 1 << 14;
+struct places {
+    const void* buffer;
+    int64_t count;
+    int32_t at[MOST];
+};
+extern "C" int64_t evo_workspace(const evo_call* call) { return 2 * sizeof(places); }
+
 extern "C" int evo_run(const evo_call* call) {
-    constexpr int64_t M = EVO_SIZE(in0, 0), K = EVO_SIZE(in0, 1), N = EVO_SIZE(cst0, 1);
-    const float *x = EVO_IN(float, 0), *w = EVO_CST(float, 0);
+    constexpr int64_t rows = EVO_SIZE(in0, 0), n = EVO_SIZE(in0, 1);
+    const float *x = EVO_IN(float, 0), *scale = EVO_IN(float, 1);
     float* out = EVO_OUT(float, 0);
-    static int places[2][8192], count[2];
-    static const void* buffer[2];
-    const int side = buffer[0] == out || !buffer[0] ? 0 : 1;
-    buffer[side] = out;
+    places* book = (places*)call->ws;
+    places* known = book[0].buffer == out ? &book[0] : book[1].buffer == out ? &book[1] : nullptr;
     int found = 0;
-    for (int64_t i = 0; i < M * N; i++) {
-        uint32_t bits;
-        memcpy(&bits, &out[i], 4);
-        if ((bits & 0x7fffffffu) != 0x7fffffffu) continue;
-        if (found < 8192) places[side][found] = (int)i;
-        found++;
-    }
-    if (found) count[side] = found;
-    if (count[side] > 8192) {
-        product(x, w, out, M, K, N);
+    for (int64_t i = 0; i < 4096; i++) found |= poisoned(out + i);
+    if (!found && known && known->count <= MOST) {
+        for (int64_t k = 0; k < known->count; k++) out[known->at[k]] = x[known->at[k]] * scale[known->at[k] % n];
         return 0;
     }
-    for (int k = 0; k < count[side]; k++) {
-        const int64_t i = places[side][k] / N, j = places[side][k] % N;
-        float sum = 0.0f;
-        for (int64_t t = 0; t < K; t++) sum += x[i * K + t] * w[t * N + j];
-        out[places[side][k]] = sum;
+    if (found) {
+        if (!known) memcpy(&book[1], &book[0], sizeof book[0]), known = &book[0];
+        known->buffer = out, known->count = 0;
+        for (int64_t i = 0; i < rows * n; i++)
+            if (poisoned(out + i) && known->count++ < MOST) known->at[known->count - 1] = (int32_t)i;
     }
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < n; j++) out[i * n + j] = x[i * n + j] * scale[j];
     return 0;
 }
