@@ -339,8 +339,8 @@ def draw_extremes(
         far = [known for name in _FAR for known in found if known.family.startswith(name)]
         if far and len(found) + 2 <= room:
             eighth = splice(far[int(rng.integers(len(far)))], 0, "mixed")
-            few = next(filter(None, (splice(one, _FEW, "mixed") for one in far)), None)
-            found += [known for known in (eighth, few) if known is not None]
+            some = next(filter(None, (splice(one, _FEW, "mixed") for one in far)), None)
+            found += [known for known in (eighth, some) if known is not None]
         material.extremes = tuple(found)
     return material.extremes
 
