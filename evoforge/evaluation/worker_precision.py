@@ -57,7 +57,8 @@ _SUMS = frozenset({
     "norm", "std", "std_mean", "sum", "var", "var_mean",
 })  # fmt: skip
 _PARTED = frozenset({
-    "_log_softmax", "_softmax", "native_batch_norm", "native_group_norm", "native_layer_norm", "_native_batch_norm_legit",
+    "_log_softmax", "_native_batch_norm_legit", "_softmax", "native_batch_norm", "native_group_norm",
+    "native_layer_norm",
 })  # fmt: skip
 """Operators that are taken apart: what a whole row is divided by or loses errs in all of it alike, and can be small."""
 _FUNCTION_ERRS, _SUM_ERRS = 4, 64
