@@ -5,15 +5,13 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from evoforge.core import Signature, Tolerance
 from evoforge.errors import EvoforgeError, WorkerError
 from evoforge.evaluation.check import check_outputs, poison_slack
-from evoforge.evaluation.shared import SharedTensors, available_bytes
+from evoforge.evaluation.shared import SharedTensors, available_bytes, rises
 from evoforge.evaluation.timing import ring_size
 from evoforge.evaluation.wire import PARTLY
 from evoforge.evaluation.worker import DOMAINS, EXTREMES, FAMILIES, SURE_EXTREMES, Reference, ReferenceWorker
@@ -358,7 +356,7 @@ def _spliced(
         inputs.bytes_of(at)[...] = first.bytes_of(at)
     unlike = [
         at for at, spec in enumerate(inputs.specs)
-        if spec.is_float and not np.array_equal(first.array(at), second.array(at)) and not _rises(first.array(at))
+        if spec.is_float and not np.array_equal(first.array(at), second.array(at)) and not rises(first.array(at))
     ]  # fmt: skip
     if not unlike:
         inputs.close()
@@ -385,15 +383,6 @@ def _spliced(
         return known
     known.close()
     return None
-
-
-def _rises(values: npt.NDArray[Any]) -> bool:
-    """Whether every row is in order, as bounds to search among are: three numbers at least that are not all one, bf16
-    by its bits."""
-    if not values.ndim or values.shape[-1] < 3:
-        return False
-    before, after = values[..., :-1], values[..., 1:]
-    return bool((after >= before).all()) and bool((after > before).any())
 
 
 def _set_bytes(material: Material) -> int:

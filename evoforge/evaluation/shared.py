@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from evoforge.core import TensorSpec
 
-__all__ = ["PAGE", "Segment", "SharedTensors", "available_bytes", "exchanged", "hidden", "numpy_dtype"]
+__all__ = ["PAGE", "Segment", "SharedTensors", "available_bytes", "exchanged", "hidden", "numpy_dtype", "rises"]
 
 PAGE = 4096
 _ALIGN = 64
@@ -49,6 +49,15 @@ def available_bytes() -> int:
         group = Path("/sys/fs/cgroup")
         free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
     return max(free, 0)
+
+
+def rises(values: Any) -> bool:
+    """Whether every row of an array or a tensor is in order, as bounds to search among are: three numbers at least that
+    are not all one, as scales of 1 are."""
+    if not values.ndim or values.shape[-1] < 3:
+        return False
+    before, after = values[..., :-1], values[..., 1:]
+    return bool((after >= before).all()) and bool((after > before).any())
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from torch.overrides import TorchFunctionMode
 from evoforge.core import TensorSpec
 from evoforge.errors import TaskError, UnsupportedError
 from evoforge.evaluation.dtypes import DTYPE_NAMES
-from evoforge.evaluation.shared import SharedTensors
+from evoforge.evaluation.shared import SharedTensors, rises
 
 __all__ = [
     "TORCH_DTYPES", "OnCpu", "add_change", "disjoint", "drawn", "fill", "finish_scale", "keep_default_device",
-    "max_error", "perturb", "plain", "spec_of", "tensors_of",
+    "max_error", "own_error_rules", "perturb", "plain", "spec_of", "tensors_of",
 ]  # fmt: skip
 
 TORCH_DTYPES = {short: getattr(torch, name) for name, short in DTYPE_NAMES.items()}
@@ -147,7 +147,7 @@ def drawn(tensor: torch.Tensor, family: str, generator: torch.Generator) -> torc
     if family == "given" or not tensor.is_floating_point():
         return tensor
     value = _of_family(tensor, family, generator)
-    if _rises(tensor):
+    if rises(tensor):
         value = value.sort(dim=-1).values  # bounds to search among mean nothing in any other order
     if domain == "(positive)":
         value = value.abs()
@@ -157,14 +157,6 @@ def drawn(tensor: torch.Tensor, family: str, generator: torch.Generator) -> torc
         value = torch.lerp(torch.full_like(place, least), torch.full_like(place, largest), place)
         return value.to(tensor.dtype).clamp(min=least, max=largest)
     return value.to(tensor.dtype)
-
-
-def _rises(tensor: torch.Tensor) -> bool:
-    """Whether every row, of three numbers at least, is in order, and not all are one number, as scales of 1 are."""
-    if not tensor.dim() or tensor.shape[-1] < 3:
-        return False
-    before, after = tensor[..., :-1], tensor[..., 1:]
-    return bool((after >= before).all()) and bool((after > before).any())
 
 
 def _of_family(tensor: torch.Tensor, family: str, generator: torch.Generator) -> torch.Tensor:

@@ -455,6 +455,17 @@ def test_models_that_are_left_out_rewrite_no_meta_prompts() -> None:
     assert loop.evolution.bred > 4 and not late
 
 
+def test_a_note_of_what_was_gained_gives_no_reason_of_another_point() -> None:
+    loop, _ = made(41, frozenset({CELL}), None)
+    right = Machine().trial(FIRST, {}, None)
+    slower = replace(right, params={"T": 2}, status=Status.PRUNED, reason="slower")
+    confirmed = Machine().confirm(FIRST, {})
+    ref = loop.pool.active()[0].ref
+    loop.replay(0, Proposal(FIRST, operator="sample", emitter="sample", meta_prompt=ref), [right, slower, confirmed])
+    (note,) = loop.pool.evidence(ref).best
+    assert note.gain > 0 and note.reason == ""
+
+
 def test_what_is_too_long_for_one_model_is_asked_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     small, wide = (ModelSpec(f"openai/{name}", usd_per_mtok_in=0.0, usd_per_mtok_out=0.0) for name in ("small", "wide"))
     short = Call(None, "invent", small.model, "x" * 64, "s", "u", "", CallOutcome.TOO_LONG, "", 0, 0, 0, 0.0, 0.0)
