@@ -412,7 +412,8 @@ def _with_overrides(task: Task, overrides: Mapping[str, Any]) -> Task:
     for name, value in overrides.items():
         if name not in known:
             other = _bound_otherwise(tree, name, path, "--set")
-            raise UsageError(other or f"{path}: {_unknown(name, known)}; use --set NAME=VALUE with one of them")
+            mend = "use --set NAME=VALUE with one of them" if known else f"write one ({name} = …) and use it"
+            raise UsageError(other or f"{path}: {_unknown(name, known)}; {mend}")
         if not _is_storable(value):
             raise UsageError(f"{path}: expected {_VALUES} as {name}, got {value!r:.80}")
     if not overrides:

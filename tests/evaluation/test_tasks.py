@@ -190,6 +190,15 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     return compute
 
 
+def test_where_there_is_no_constant_the_message_says_to_write_one(tmp_path: Path) -> None:
+    path = tmp_path / "plain.py"
+    path.write_text(
+        "import torch\n\n\ndef Model(x):\n    return x + 1\n\n\ndef get_inputs():\n    return [torch.rand(4)]\n"
+    )
+    with pytest.raises(UsageError, match=r"this module has none\), got 'N'; write one \(N = …\)"):
+        load_task(str(path), {"N": 3})
+
+
 def test_derived_constants_follow_an_override(run: Run) -> None:
     names = run(apply_overrides(GOOD, {"M": 100}))
     assert (names["M"], names["N"]) == (100, 200)
