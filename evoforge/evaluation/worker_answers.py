@@ -76,7 +76,7 @@ class _Runs:
         weights = {one.untyped_storage().data_ptr() for one in (*self._model.parameters(), *self._model.buffers())}
         # Every maximum inside forward() would be kept; only those of indices matter.
         indices = len(floats) < len(self._specs)
-        picks = Picks(extremes=indices)
+        picks = Picks(extremes=indices, single=self._u == _SINGLE)
         raw = self._run(picks)
         ambiguous = picks.ambiguous
         picks.settle(raw, inputs | weights)

@@ -157,10 +157,12 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
 
     Args:
         extremes: argmax, argmin, max and min are noted, too.
+        single: what computes may do so in single precision, whose range running products can leave.
     """
 
-    def __init__(self, *, extremes: bool = True) -> None:
+    def __init__(self, *, extremes: bool = True, single: bool = False) -> None:
         super().__init__()
+        self._single = single
         self._names = _FIRST + _ANY if extremes else _ANY
         self._made: list[_Pick] = []
         self._outputs: list[tuple[int, int, _Pick]] = []  # (place among the picks, output, pick)
@@ -171,7 +173,8 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         self.crowded = False
         """Whether more indices would serve than are kept: none of them says anything."""
         self.undefined = False
-        """Whether a floating number was made an integer that cannot hold it: nobody says what comes of it."""
+        """Whether a floating number was made an integer that cannot hold it, or a product came back from where single
+        precision does not reach: nobody says what comes of it."""
         self.unsorted = False
         """Whether something was searched for among bounds that are not in order, which means nothing."""
         self.free: frozenset[int] = frozenset()
@@ -183,7 +186,9 @@ class Picks(TorchFunctionMode):  # type: ignore[misc]
         touched = [pick for pick in self._made if any(id(one) in given and one._version == at for one, at in pick.held)]
         result = function(*args, **named)
         name = getattr(function, "__name__", "")
-        self.undefined = self.undefined or _overflows(name, args, result)
+        self.undefined = (
+            self.undefined or _overflows(name, args, result) or (self._single and _comes_back(name, args, named))
+        )
         self.decides = self.decides or _decides(name, (args, named), result)
         for pick in touched:
             _follow(pick, name, result)
@@ -265,6 +270,21 @@ def _overflows(name: str, args: Any, result: Any) -> bool:
         return False
     held, whole = torch.iinfo(result.dtype), args[0].detach().double().trunc()
     return not bool(((whole >= held.min) & (whole <= held.max)).all())
+
+
+def _comes_back(name: str, args: Sequence[Any], named: Mapping[str, Any]) -> bool:
+    """Whether a product of doubles, factor by factor, leaves the range of single precision and is within it later.
+
+    Torch multiplies floats in double on CPUs and in single precision on GPUs, where an overflow stays one.
+    """
+    if name.rstrip("_") not in ("cumprod", "prod") or not args or not is_floating(args[0]) or not args[0].numel():
+        return False
+    dim = args[1] if len(args) > 1 else named.get("dim")
+    x, dim = (args[0].reshape(-1), 0) if dim is None else (args[0], dim)
+    steps, held = x.detach().double().cumprod(dim).abs_(), torch.finfo(torch.float32)
+    out = (steps > held.max) | ((steps > 0) & (steps < held.tiny))
+    within = (steps >= held.tiny) & (steps <= held.max)
+    return bool((within & (out.cumsum(dim) > 0)).any())
 
 
 def _decides(name: str, given: Any, result: Any) -> bool:

@@ -265,3 +265,20 @@ def test_what_an_integer_cannot_hold_is_nobodys_answer(tmp_path: Path) -> None:
         moot = {family: worker.reference("default", worker.inputs("default", 3, family)).moot
                 for family in ("given", "sunk", "small", "large")}  # fmt: skip
         assert moot == {"given": "", "sunk": "range", "small": "", "large": "range"}
+
+
+@pytest.mark.parametrize(
+    ("product", "dtype", "moot"),
+    [("x.cumprod(1)", "float32", "range"), ("x.prod(1)", "float32", "range"), ("x[1].prod()", "float32", ""),
+     ("x[:, :3].cumprod(1)", "float32", ""), ("x.cumprod(dim=0)", "float32", ""), ("x.cumprod(1)", "float64", "")],
+)  # fmt: skip
+def test_a_product_that_leaves_single_precision_and_comes_back_is_nobodys_answer(
+    product: str, dtype: str, moot: str, tmp_path: Path
+) -> None:
+    (tmp_path / "product.py").write_text(
+        f"import torch\n\n\ndef Model(x):\n    return {product}\n\n\ndef get_inputs():\n"
+        f"    return [torch.tensor([[1e30, 2.0, 1e20, 1e-30], [1.0, 2.0, 1e-25, 1e-25]], dtype=torch.{dtype})\n"
+        f"            * (1 + torch.rand(2, 4, dtype=torch.{dtype}))]\n"
+    )
+    with ReferenceWorker(load_task(str(tmp_path / "product.py"))) as worker:
+        assert worker.reference("default", worker.inputs("default", 0)).moot == moot
