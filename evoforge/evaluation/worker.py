@@ -64,8 +64,8 @@ class Reference:
     `picked` has the values (rows, n) that an output's indices chose among where any of equal ones serves; `equal` says
     of each (output, elements of one step along the dimension chosen along); of several indices each may come only once.
     `moot` says on what nobody defines an output rests here: "order", which of equal values a sort happens to name,
-    "rounding", the order in which terms are added, "range", an integer made of a number that it cannot hold, or a product
-    that leaves the range of single precision on its way and comes back; else it is empty.
+    "rounding", the order in which terms are added, "range", an integer made of a number that it cannot hold, or a
+    product that leaves the range of single precision on its way and comes back; else it is empty.
     """
 
     y64: SharedTensors
