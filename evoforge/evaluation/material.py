@@ -14,7 +14,7 @@ from evoforge.evaluation.check import check_outputs, poison_slack
 from evoforge.evaluation.shared import SharedTensors, available_bytes, rises
 from evoforge.evaluation.timing import ring_size
 from evoforge.evaluation.wire import PARTLY
-from evoforge.evaluation.worker import DOMAINS, EXTREMES, FAMILIES, SURE_EXTREMES, Reference, ReferenceWorker
+from evoforge.evaluation.worker import DOMAINS, EXTREMES, FAMILIES, MASKS, SURE_EXTREMES, Reference, ReferenceWorker
 
 __all__ = [
     "STRANGERS",
@@ -38,7 +38,7 @@ _RING_BYTES = 768 << 20
 _SPARE_BYTES = 32 << 20
 _SEEDS = 1 << 31
 _DRAWS = 4
-_EXTREME_SETS = len(EXTREMES) + 4  # with ties, an alike set and two mixed ones
+_EXTREME_SETS = len(EXTREMES) + 5  # with masks, ties, an alike set and two mixed ones
 _LARGE_SETS = 5  # extremes at least, of a workload of which 1 GiB holds fewer sets, where memory has them
 _TIES = "halves"  # of nine values: they are equal to each other, and where rounding decides
 _FAR = ("raised", "offset", "outliers")  # of what is mixed into the task's own data, the farthest first
@@ -304,7 +304,8 @@ def widen_pool(worker: ReferenceWorker, material: Material, tolerance: Tolerance
 def draw_extremes(
     worker: ReferenceWorker, material: Material, tolerance: Tolerance, rng: np.random.Generator
 ) -> tuple[Known, ...]:
-    """A set of each of `EXTREMES` that this task can bear, for would-be elites; drawn once and kept.
+    """A set of each of `EXTREMES` that this task can bear, and of `MASKS` where it is given bools, for would-be elites;
+    drawn once and kept.
 
     Infinite inputs come only where the task declares a policy for NaN and ±Inf in its outputs; the other
     extremes must leave them finite. First comes a set that is one of the pool's but for an eighth of one input, in one
@@ -312,25 +313,26 @@ def draw_extremes(
     names shows in their ties, and how halves are rounded. Last come two that are the task's own data but
     for an eighth, or a few numbers here and there, of an extreme one (`mixed`; the few are from the farthest that the
     task can bear): who tells by a glance what family all of it is from is met. As many are drawn as 1 GiB has room for
-    beside the pool, and of larger ones a few: `SURE_EXTREMES`, and two more, whichever, where memory has it.
+    beside the pool, and of larger ones a few: `SURE_EXTREMES`, masks, and others up to five where memory has it.
 
     Raises:
         WorkerError: the reference process died.
     """
     if material.extremes is None:
         size = max(_set_bytes(material), 1)
-        few = max(len(SURE_EXTREMES), min(_LARGE_SETS, available_bytes() // 4 // size))
-        room = max(_POOL_BYTES // size - len(material.pool), few)
         floating = any(spec.is_float for spec in material.signature.inputs)
         declared = tolerance.nonfinite != "unspecified"
         ties = [_TIES] if all(known.family != _TIES for known in material.pool) else []
         families = [*ties, *(one for one in EXTREMES if one != "infinite" or declared)] if floating else []
+        if any(spec.dtype == "bool" for spec in material.signature.inputs):
+            families.append(MASKS)
         splice = partial(_spliced, worker, material, tolerance, rng)
         draws = {"alike": partial(splice, material.pool[1], 0, "alike")}
         draws |= {family: partial(_bearable, worker, material, tolerance, rng, family) for family in families}
-        chosen = list(draws)
+        chosen, first = list(draws), [family for family in (*SURE_EXTREMES, MASKS) if family in draws]
+        few = max(len(first), min(_LARGE_SETS, available_bytes() // 4 // size))
+        room = max(_POOL_BYTES // size - len(material.pool), few)
         if room < len(chosen):
-            first = [family for family in SURE_EXTREMES if family in draws]
             others = [family for family in chosen if family not in first]
             chosen = [*first, *(others[int(at)] for at in rng.permutation(len(others)))][:room]
         found = [known for family in chosen if (known := draws[family]()) is not None]
@@ -404,7 +406,8 @@ def _bearable(
     several = sum(spec.is_float for spec in material.signature.inputs) > 1
     vain = () if several else (" (last)", " (first)")
     inside = (" (inside)",) if family == "tiny" else ()  # they would all be one number
-    for domain in (one for one in DOMAINS if one not in (*vain, *inside)):
+    domains = DOMAINS[:1] if family == MASKS else [one for one in DOMAINS if one not in (*vain, *inside)]
+    for domain in domains:
         try:
             known = draw_known(worker, material.name, rng, family + domain, strict=family == _SMALL)
         except WorkerError:

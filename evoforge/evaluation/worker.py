@@ -46,6 +46,10 @@ SURE_EXTREMES = ("unit", "raised", "large")
 """Those that every would-be elite meets, however large the task: admission relies on them. They also show the commonest
 errors: a variance from the mean of squares, exponentials without their maximum."""
 
+MASKS = "masks"
+"""Beside `EXTREMES`: get_inputs() with one in eight elements of every bool turned. Other integers stay as given: what
+they index has an end."""
+
 DOMAINS = ("", " (positive)", " (last)", " (first)", " (inside)")
 """Behind a family's name: as they are drawn; their absolute values; those in the last or the first floating input only;
 and each input's mapped into the range that its values from get_inputs() have, by a curve that is steep about 0, zeros
@@ -187,10 +191,11 @@ class ReferenceWorker(_Worker):
 
     @_decoded
     def inputs(self, workload: str, seed: int, family: str = "given") -> SharedTensors:
-        """One input set of a family (`FAMILIES`, `EXTREMES`, with one of `DOMAINS`); equal seeds give equal sets. The
-        caller closes it."""
-        if family not in {name + domain for name in FAMILIES + EXTREMES for domain in DOMAINS}:
-            raise UsageError(f"expected an input family of {', '.join(FAMILIES + EXTREMES)}, got {family!r}")
+        """One input set of a family (`FAMILIES`, `EXTREMES`, `MASKS`, with one of `DOMAINS`); equal seeds give equal
+        sets. The caller closes it."""
+        families = (*FAMILIES, *EXTREMES, MASKS)
+        if family not in {name + domain for name in families for domain in DOMAINS}:
+            raise UsageError(f"expected an input family of {', '.join(families)}, got {family!r}")
         answer, fds = self._process.call(
             "inputs", f"making inputs of workload {workload}", workload=workload, seed=seed, family=family
         )

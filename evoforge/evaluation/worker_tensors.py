@@ -141,9 +141,15 @@ def disjoint(tensor: torch.Tensor) -> bool:
 
 
 def drawn(tensor: torch.Tensor, family: str, generator: torch.Generator) -> torch.Tensor:
-    """A tensor like `tensor` from an input family, with its domain; integers and bools stay as they are, rows that
-    rise stay in order."""
+    """A tensor like `tensor` from an input family, with its domain.
+
+    Integers stay as they are, and bools but for `masks`; rows that rise stay in order.
+    """
     family, _, domain = family.partition(" ")
+    if family == "masks":
+        return (
+            tensor ^ (torch.rand(tensor.shape, generator=generator) < 1 / 8) if tensor.dtype == torch.bool else tensor
+        )
     if family == "given" or not tensor.is_floating_point():
         return tensor
     value = _of_family(tensor, family, generator)

@@ -27,7 +27,8 @@ WORKLOADS = [{"name": "relu"}, {"name": "ratio", "MODE": "ratio"}, {"name": "who
              {"name": "log", "MODE": "log"}, {"name": "odds", "MODE": "odds"},
              {"name": "bounds", "MODE": "bounds"}, {"name": "scaled", "MODE": "scaled"},
              {"name": "between", "MODE": "between"}, {"name": "best", "MODE": "best"},
-             {"name": "layers", "MODE": "layers"}, {"name": "both", "MODE": "both"}]
+             {"name": "layers", "MODE": "layers"}, {"name": "both", "MODE": "both"},
+             {"name": "masked", "MODE": "masked"}]
 
 
 torch.manual_seed(1)
@@ -39,6 +40,8 @@ def Model(x, bounds=None):
         return (x[..., None] > bounds).sum(-1) + torch.relu(x)
     if MODE == "scaled":
         return x * bounds
+    if MODE == "masked":
+        return torch.where(bounds, x, -x)
     if MODE == "ratio":
         return x * ((x * x) * (x * x)) / ((x * x) * (x * x))
     if MODE == "place":
@@ -75,6 +78,8 @@ def get_inputs():
         return [torch.randn(64, 256), torch.randn(40).sort().values]
     if MODE == "scaled":
         return [torch.randn(64, 256), torch.ones(256)]
+    if MODE == "masked":
+        return [torch.randn(64, 256), torch.ones(64, 256, dtype=torch.bool)]
     if MODE in ("log", "odds"):
         return [torch.rand(64, 256) * (0.9 if MODE == "odds" else 9) + 0.05]
     return [torch.arange(64) if MODE == "whole" else torch.randn(64, 1000 if MODE in ("centred", "both") else 256)]
@@ -141,6 +146,16 @@ def test_extremes_are_drawn_once_and_hold_what_they_say(worker: ReferenceWorker)
     assert check_outputs(outputs, infinite.reference, Tolerance(nonfinite="match")).passed
     outputs.array(0)[np.isinf(outputs.array(0))] = np.finfo(np.float32).max
     assert not check_outputs(outputs, infinite.reference, Tolerance(nonfinite="match")).passed
+    material.close()
+
+
+def test_bools_that_are_given_come_with_one_in_eight_turned(worker: ReferenceWorker) -> None:
+    material = material_of(worker, "masked")
+    sets = {known.family: known for known in draw_extremes(worker, material, Tolerance(), np.random.default_rng(1))}
+    x, mask = (sets["masks"].inputs.array(at) for at in range(2))
+    assert 0.1 < 1 - mask.mean() < 0.15
+    assert (sets["masks"].reference.y64.array(0) == np.where(mask, x, -x)).all()
+    assert all(known.inputs.array(1).all() for family, known in sets.items() if family != "masks")
     material.close()
 
 
