@@ -27,7 +27,7 @@ from evoforge.evaluation.built import Built, find, keep, prune
 from evoforge.evaluation.busy import BusyClock
 from evoforge.evaluation.native import cache_folder, cpu_digest, digest, first_error, native_program
 from evoforge.evaluation.sandbox import require
-from evoforge.evaluation.screen import ElfObject, screen_object, screen_source, unmarked
+from evoforge.evaluation.screen import ElfObject, screen_library, screen_object, screen_source, unmarked
 from evoforge.evaluation.spawn import kill_group, spawn
 from evoforge.evaluation.targets import compiler_version, find_compiler
 from evoforge.paths import cache_dir, include_dir
@@ -47,11 +47,12 @@ _COMPILE = (
 )  # fmt: skip
 # Linking is a step of its own with these flags only: what a kernel's text asks for by pragma, or a
 # caller by extra flags, never makes gcc add the start-up file that turns on FTZ/DAZ in the loader.
-_LINK = ("-shared", "-fopenmp", "-Wl,-z,relro,-z,now,-z,noexecstack")
+# Nor does a loader write to code: what it made of it, nobody has screened.
+_LINK = ("-shared", "-fopenmp", "-Wl,-z,relro,-z,now,-z,noexecstack,-z,text")
 _TOOLCHAIN = tuple(
     map(Path, ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/ld.so.preload", "/dev/urandom"))
 )
-_PROTOCOL = "6"
+_PROTOCOL = "7"
 _PRUNE_EVERY = 500  # builds
 Screen = Callable[[Path], str | None]
 
@@ -221,6 +222,8 @@ class Builder:
         if refused:
             return Built(Status.SCREENED, refused[:_REASON_SIGNS], text_hash=text_hash)
         failed = self._run([*_LINK, "-o", "kernel.so", "kernel.o", "-lm"], work, deadline)
+        if not failed and screen and (refused := screen_library(work / "kernel.so")):
+            return Built(Status.SCREENED, refused, text_hash=text_hash)
         return failed or Built(
             Status.CORRECT,
             object_path=work / "kernel.o",

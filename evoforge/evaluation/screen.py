@@ -12,14 +12,14 @@ import shutil
 import struct
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from evoforge.paths import include_dir
 
-__all__ = ["ElfObject", "ElfSection", "ElfSymbol", "screen_object", "screen_source", "unmarked"]
+__all__ = ["ElfObject", "ElfSection", "ElfSymbol", "screen_library", "screen_object", "screen_source", "unmarked"]
 
 _MAX_SOURCE_BYTES = 1 << 20
 # What is opened and not closed goes on, as compilers read it: looked for anew from every place, it would take hours.
@@ -44,7 +44,7 @@ _DATA = re.compile(
     r"\.l?(rodata|data|bss)(\..*)?|\.t(data|bss)(\..*)?|\.eh_frame|\.gcc_except_table(\..*)?|\.note\.gnu\.property"
 )
 _UNLOADED = re.compile(
-    r"|\.(comment|note\.GNU-stack|symtab|symtab_shndx|strtab|shstrtab|group|llvm_addrsig|debug_\w+)|\.rela?\..*"
+    r"|\.(comment|note\.GNU-stack|symtab|symtab_shndx|strtab|shstrtab|group|llvm_addrsig|debug_\w+)"
 )
 # What the compiler's start-up files call where it is defined.
 _START_UP = re.compile(r"__gmon_start__|_ITM_\w+|__cxa_finalize")
@@ -52,6 +52,7 @@ _START_UP = re.compile(r"__gmon_start__|_ITM_\w+|__cxa_finalize")
 _HOOK = re.compile(r"__\w*san_\w+|evo_trace_(read|write|stream|prefetch|gather)")
 _IFUNC = 10
 _UNDEFINED = 0
+_SYMBOLS, _RELOCATIONS = 2, 4
 
 # What a kernel may call although it can remember something: memory, threads that are joined, exceptions, printing. All
 # else of the C library reaches files, processes, clocks or the environment, or has no use here.
@@ -65,11 +66,11 @@ _USEFUL = re.compile(
     |attr_(init|destroy|[gs]etstacksize))|sem_(init|destroy|wait|trywait|post)|sched_yield
     |omp_(get_(?!wt)\w+|set_(num_threads|dynamic|nested|schedule|max_active_levels)|in_final|(init|destroy|set|unset|test)_
     (nest_)?lock(_with_hint)?|alloc|aligned_alloc|calloc|free)|GOMP_critical_name\w*|GOMP_alloc
-    |_?setjmp|__sigsetjmp|_?(sig)?longjmp|__longjmp_chk|fe[a-z]+|__errno_location|__libc_single_threaded
+    |_?setjmp|__sigsetjmp|_?(sig)?longjmp|__longjmp_chk|fe(clear|get|raise|set|test|hold|update|enable|disable)[a-z]+|__errno_location|__libc_single_threaded
     |l?l?abs|l?l?div|qsort|bsearch|s?rand|rand_r|s?random|[dejlmn]rand48|srand48|atoi|atol|atof|strto\w+|__isoc23_strto\w+
     |(st[pr]n?(cpy|cat)|str(r?chr|str|n?casecmp|c?spn|pbrk|nlen|tok|tok_r))|mem(rchr|ccpy|mem|pcpy)|__st[pr]\w+_chk|rawmemchr
     |v?(f|s|sn)?printf|__v?(f|s|sn)?printf_chk|puts|putc|putchar|fput[cs]|fwrite|fflush|std(out|err)
-    |is[a-z]+|to(upper|lower)|__ctype_\w+_loc|lgammaf?_r|c(abs|arg|exp|log|log10|pow|sqrt|a?sinh?|a?cosh?|a?tanh?|real|imag|proj)[fl]?
+    |is(?!atty|astream|fdtype)[a-z]+|to(upper|lower)|__ctype_\w+_loc|lgammaf?_r|c(abs|arg|exp|log|log10|pow|sqrt|a?sinh?|a?cosh?|a?tanh?|real|imag|proj)[fl]?
     |conj[fl]?|signgam""",
     re.X,
 )
@@ -209,7 +210,7 @@ def screen_object(path: Path, *, hooked: bool = False) -> str | None:
             )
         if section.flags & _WRITABLE and section.flags & _EXECUTABLE:
             return f"code that can be written to (section {section.name})"
-        if _misplaced(section):
+        if _misplaced(section, elf.sections):
             return f"section {section.name or '(without a name)'}: expected the compiler's own for code and for data"
     for symbol in elf.symbols:
         if symbol.kind == _IFUNC:
@@ -226,6 +227,15 @@ def screen_object(path: Path, *, hooked: bool = False) -> str | None:
     return None
 
 
+def screen_library(path: Path) -> str | None:
+    """Why a linked library must not be loaded, or None: some bytes, as those of distances, only the linker writes."""
+    try:
+        elf = ElfObject(path.read_bytes())
+    except ValueError as error:
+        return str(error)
+    return "contains a system call instruction" if _has_system_call(path, elf) else None
+
+
 def _forbidden(name: str) -> bool:
     bare = name.partition("@")[0]
     if bare.startswith("_Z") and not bare.startswith("_ZGV"):
@@ -235,13 +245,24 @@ def _forbidden(name: str) -> bool:
     return not (_FORGETFUL.fullmatch(bare) or _USEFUL.fullmatch(bare))
 
 
-def _misplaced(section: ElfSection) -> bool:
-    """Whether a linker may make of this section what its flags do not say."""
+def _misplaced(section: ElfSection, sections: Sequence[ElfSection]) -> bool:
+    """Whether a linker may make of this section what its flags do not say.
+
+    What is named like relocations and is none of another section's, it joins to those that the loader obeys.
+    """
     if not section.flags & _ALLOCATED:
-        return section.flags & (_WRITABLE | _EXECUTABLE) != 0 or _UNLOADED.fullmatch(section.name) is None
+        known = _UNLOADED.fullmatch(section.name) or _relocates(section, sections)
+        return section.flags & (_WRITABLE | _EXECUTABLE) != 0 or not known
     if section.flags & _EXECUTABLE:
         return _CODE.fullmatch(section.name) is None
     return _DATA.fullmatch(section.name) is None
+
+
+def _relocates(section: ElfSection, sections: Sequence[ElfSection]) -> bool:
+    """Whether a linker reads relocations of another section from this one."""
+    if section.kind != _RELOCATIONS or not 0 < section.info < len(sections) or section.link >= len(sections):
+        return False
+    return sections[section.link].kind == _SYMBOLS and sections[section.info].kind != _RELOCATIONS
 
 
 def _has_system_call(path: Path, elf: ElfObject) -> bool:
@@ -268,7 +289,7 @@ def _has_system_call(path: Path, elf: ElfObject) -> bool:
 
 @dataclass(frozen=True)
 class ElfSection:
-    """One section header; `offset` and `size` in bytes of the file."""
+    """One section header; `offset` and `size` in bytes of the file, `link` and `info` as its kind has them."""
 
     name: str
     kind: int
@@ -276,6 +297,7 @@ class ElfSection:
     offset: int
     size: int
     link: int
+    info: int
     entry_size: int
 
 
@@ -355,12 +377,12 @@ class ElfObject:
             return ()
         strings = self._data[rows[names][4] : rows[names][4] + rows[names][5]]
         return tuple(
-            ElfSection(_string(strings, row[0]), row[1], row[2], row[4], row[5], row[6], row[9]) for row in rows
+            ElfSection(_string(strings, row[0]), row[1], row[2], row[4], row[5], row[6], row[7], row[9]) for row in rows
         )
 
     def _read_symbols(self) -> Iterator[ElfSymbol]:
         for section in self.sections:
-            if section.kind not in (2, 11):  # SHT_SYMTAB, SHT_DYNSYM
+            if section.kind not in (_SYMBOLS, 11):  # SHT_DYNSYM
                 continue
             strings = self.bytes_of(self.sections[section.link])
             body = self.bytes_of(section)

@@ -153,6 +153,10 @@ def test_honest_objects_pass(tmp_path: Path, text: str) -> None:
         ],
         ('#include <fstream>\nvoid run() { std::ofstream("/tmp/x") << 1; }', ""),
         ('extern "C" void __gmon_start__() {} int run() { return 0; }', "__gmon_start__"),
+        ('extern "C" int fexecve(int, char**, char**); int run(char** p) { return fexecve(0, p, p); }', "fexecve"),
+        ('extern "C" int isatty(int); int run() { return isatty(0); }', "isatty"),
+        # No relocations of another section's, but a linker joins them to those that the loader obeys.
+        ('asm(".section .rela.text.more,\\"\\"\\n.quad 0, 37, 0\\n.text"); int run() { return 0; }', ".rela.text.more"),
         # What is not a vector function of libmvec's, only named like one: data that libstdc++ can write to.
         ('extern "C" long _ZGVNSt7collateIcE2idE; long run() { return _ZGVNSt7collateIcE2idE++; }', "_ZGVNSt7collate"),
     ],
