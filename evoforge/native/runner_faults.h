@@ -35,9 +35,13 @@ static void fail(int status, const char* text) {
 
 static const char* const kinds[] = {"in", "cst", "out", "the workspace", "the packed memory"};
 
-// rdtsc or rdtscp, which the vdso's clock uses too.
-static int reads_clock(const uint8_t* code) {
-    return code[0] == 0x0f && (code[1] == 0x31 || (code[1] == 0x01 && code[2] == 0xf9));
+static uint64_t time_from, time_to;  // where the vdso found the time, before it was taken away
+
+// By rdtsc or rdtscp, which the vdso's clock uses too, or where that one found the time.
+static int reads_clock(const siginfo_t* info, const uint8_t* code) {
+    const uint64_t address = (uint64_t)info->si_addr;
+    if (info->si_code == SEGV_MAPERR) return address >= time_from && address < time_to;
+    return info->si_code == SI_KERNEL && code[0] == 0x0f && (code[1] == 0x31 || (code[1] == 0x01 && code[2] == 0xf9));
 }
 
 static void on_signal(int number, siginfo_t* info, void* context) {
@@ -47,7 +51,7 @@ static void on_signal(int number, siginfo_t* info, void* context) {
         snprintf(called, sizeof called, "made system call %d, which a kernel may not", info->si_syscall);
         fail(VIOLATION, called);
     }
-    if (number == SIGSEGV && info->si_code == SI_KERNEL && reads_clock((void*)state->uc_mcontext.gregs[REG_RIP])) {
+    if (number == SIGSEGV && reads_clock(info, (void*)state->uc_mcontext.gregs[REG_RIP])) {
         fail(VIOLATION, "read the clock, which a kernel has no use for");
     }
     char* address = info->si_addr;

@@ -5,7 +5,6 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -45,9 +44,14 @@ struct argument {
 static struct region* regions;
 static int n_regions;
 
+// By a system call: libc's function may read pages that `forget_time` takes away.
+static int fill_with_random(void* into, size_t bytes) {
+    return syscall(SYS_getrandom, into, bytes, 0) == (long)bytes;
+}
+
 static uint64_t random_bits(void) {
     uint64_t bits = 0;
-    return getrandom(&bits, sizeof bits, 0) == sizeof bits ? bits : 0;
+    return fill_with_random(&bits, sizeof bits) ? bits : 0;
 }
 
 static int64_t whole_pages(int64_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }

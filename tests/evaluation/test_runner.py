@@ -378,9 +378,13 @@ def test_a_team_left_open_is_caught(start: Callable[..., Runner], tmp_path: Path
     assert "OpenMP" in caught.value.reason
 
 
-@pytest.mark.parametrize("clock", ["__builtin_ia32_rdtsc()", "__builtin_ia32_rdtscp(&with)"])
+@pytest.mark.parametrize("clock", ["__builtin_ia32_rdtsc()", "__builtin_ia32_rdtscp(&with)", "coarse()"])
 def test_a_kernel_cannot_read_the_clock(start: Callable[..., Runner], tmp_path: Path, clock: str) -> None:
-    text = f'extern "C" int evo_run(const evo_call*) {{ unsigned with; return ({clock} + (with = 0)) == 1; }}'
+    text = (
+        "#include <time.h>\n"
+        "static long coarse() { timespec t = {}; clock_gettime(CLOCK_REALTIME_COARSE, &t); return t.tv_sec; }\n"
+        f'extern "C" int evo_run(const evo_call*) {{ unsigned with; return ({clock} + (with = 0)) == 1; }}'
+    )
     with pytest.raises(KernelFault) as caught, start(unscreened(tmp_path, HEAD + text)) as runner:
         runner.run(1, 0)
     assert caught.value.status is Status.VIOLATION
