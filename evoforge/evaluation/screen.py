@@ -77,7 +77,7 @@ _USEFUL = re.compile(
 # Of the C++ library, what reaches files, clocks or devices, waits for the clock, or leaves a thread behind.
 _OUTSIDE = re.compile(
     r"_fstream|_ifstream|_ofstream|_filebuf|basic_file|stdio_|10filesystem|^_ZNK?St6chrono|11this_thread|13random_device|6thread6detach"
-    r"|_exit|at_thread_exit|6locale|7codecvt|8messages|17__gnu_cxx_ldbl|__freeres|tzdb|10stacktrace"
+    r"|_exit|at_thread_exit|6locale(?![CD][12]Ev$)|7codecvt|8messages|17__gnu_cxx_ldbl|__freeres|tzdb|10stacktrace"
 )
 
 # Of OpenMP's runtime, what compilers make of pragmas. Left out is what starts a team and returns before it ends

@@ -30,8 +30,8 @@ Found = TypeVar("Found")
 
 FAMILIES = ("given", "normal", "uniform", "wide", "rows", "halves")
 """``given`` is get_inputs() under the seed; the others replace its floating values only: standard
-normal, uniform in [−1, 1), signed with magnitudes 2^[−10, 10], constant along the last dimension,
-multiples of ½ from −2 to 2."""
+normal, uniform in [−1, 1), signed with magnitudes 2^[−10, 10], constant along the last dimension
+(multiples of ⅛ from −4 to 4 but 0), multiples of ½ from −2 to 2."""
 
 EXTREMES = ("offset", "ends", "sunk", "outliers", "large", "tiny", "small", "raised", "unit", "zeros", "infinite")
 """Families of their own stage: standard normal about a number per row of magnitude 2^[0, 8], so that whole rows have

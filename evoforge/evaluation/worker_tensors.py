@@ -175,8 +175,11 @@ def _of_family(tensor: torch.Tensor, family: str, generator: torch.Generator) ->
         sign = torch.randint(0, 2, shape, generator=generator) * 2 - 1
         value = torch.exp2(torch.rand(shape, generator=generator) * 20 - 10) * sign
     elif family == "rows":
+        # Of few digits: equal terms are all rounded to one side, and thousands of them, added one by one, would be off.
         head = shape[:-1]
-        value = torch.randn(head, generator=generator).unsqueeze(-1).expand(shape) if shape else torch.tensor(1.5)
+        sign = torch.randint(0, 2, head, generator=generator) * 2 - 1
+        row = torch.randint(1, 33, head, generator=generator) / 8 * sign
+        value = row.unsqueeze(-1).expand(shape) if shape else torch.tensor(1.5)
     elif family == "large":
         root = torch.finfo(tensor.dtype).max ** (0.5 if tensor.dtype == torch.float16 else 0.25)
         value = torch.randn(shape, generator=generator).to(tensor.dtype) * root

@@ -94,6 +94,7 @@ def test_text_that_reads_other_files_is_refused(text: str) -> None:
         "#pragma omp section\nx[1] = s;\n}\n#pragma omp parallel\n#pragma omp single\n#pragma omp taskloop\n"
         "for (int i = 0; i < n; i++) {\n#pragma omp critical(a)\nx[i] = omp_get_thread_num();\n}\n"
         "#pragma omp parallel for ordered\nfor (int i = 0; i < n; i++) {\n#pragma omp ordered\nx[i]++;\n}\nreturn 0; }",
+        "#include <sstream>\nfloat run() { std::stringstream s; s << 2.5f; float x; s >> x; return x; }",
         # 0f 05 inside a constant is not a system call
         "long run() { return 0x050f11223344; }",
         "static int counter; int run() { return counter++; }",

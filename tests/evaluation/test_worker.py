@@ -198,6 +198,8 @@ def test_families_replace_floating_values_only(worker: ReferenceWorker) -> None:
     assert not np.array_equal(x["halves"], np.round(x["halves"]))
     assert np.abs(x["uniform"]).max() <= 1
     assert np.abs(x["wide"]).max() / np.abs(x["wide"]).min() > 1e3
+    one_by_one = np.cumsum(np.repeat(x["rows"][..., :1], 65536, axis=-1), axis=-1, dtype=np.float32)[..., -1]
+    assert np.array_equal(one_by_one, 65536 * x["rows"][..., 0])  # a row's equal terms are not all rounded to one side
     with pytest.raises(UsageError, match="expected an input family"):
         worker.inputs("large", 3, "odd")
 
