@@ -40,7 +40,7 @@ one sign; get_inputs() with 8 times its largest size, of either sign, wherever a
 get_inputs() with one of 128 elements of magnitude 2^[−2, 6] instead; standard normal times the fourth root
 of the type's largest number, the square root of float16's; around its smallest normal number, denormals included;
 normal times 2^[−10, −6]; signed with magnitudes 2^[−1/8, 1/8], of which a long product is a number (`unit`); normal,
-half of it +0 or −0; normal, one in a thousand ±Inf."""
+half of it +0 or −0, and a third of the rows nowhere above 0, a third nowhere below; normal, one in a thousand ±Inf."""
 
 SURE_EXTREMES = ("unit", "raised", "large")
 """Those that every would-be elite meets, however large the task: admission relies on them. They also show the commonest

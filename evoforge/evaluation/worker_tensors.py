@@ -211,6 +211,9 @@ def _of_family(tensor: torch.Tensor, family: str, generator: torch.Generator) ->
         chance, put = (0.5, 0.0) if family == "zeros" else (1e-3, math.inf)
         place = torch.rand(shape, generator=generator) < chance
         value = torch.where(place, torch.copysign(torch.tensor(put), value), value)
+        if family == "zeros":  # of a third of the rows each the largest, or the least, is a zero: +0 and -0 are equal
+            side = torch.randint(-1, 2, (*shape[:-1], 1) if shape else (), generator=generator)
+            value = torch.where((side == 0) | place, value, value.abs() * side)
         if family == "infinite":
             value = torch.where(place & (torch.rand(shape, generator=generator) < 1 / 3), math.nan, value)
     else:

@@ -140,6 +140,8 @@ def test_extremes_are_drawn_once_and_hold_what_they_say(worker: ReferenceWorker)
     assert 0 < far.mean() < 0.02 and not far.all(axis=1).any()
     zeros = values["zeros"][values["zeros"] == 0]
     assert 0.4 < zeros.size / values["zeros"].size < 0.6 and 0.4 < np.signbit(zeros).mean() < 0.6
+    for one in (values["zeros"], -values["zeros"]):
+        assert ((one <= 0).all(axis=1) & (one == 0).any(axis=1)).mean() > 0.1, "both zeros are the largest"
     assert 0 < np.isinf(values["infinite"]).sum() < 100 and 0 < np.isnan(values["infinite"]).sum() < 50
     infinite = next(known for known in sets if known.family == "infinite")
     outputs = worker.outputs("relu", infinite.inputs)
