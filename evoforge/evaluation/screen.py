@@ -43,9 +43,7 @@ _CODE = re.compile(r"\.text(\..*)?")
 _DATA = re.compile(
     r"\.l?(rodata|data|bss)(\..*)?|\.t(data|bss)(\..*)?|\.eh_frame|\.gcc_except_table(\..*)?|\.note\.gnu\.property"
 )
-_UNLOADED = re.compile(
-    r"|\.(comment|note\.GNU-stack|symtab|symtab_shndx|strtab|shstrtab|group|llvm_addrsig|debug_\w+)"
-)
+_UNLOADED = re.compile(r"|\.(comment|note\.GNU-stack|symtab|symtab_shndx|strtab|shstrtab|group|llvm_addrsig|debug_\w+)")
 # What the compiler's start-up files call where it is defined.
 _START_UP = re.compile(r"__gmon_start__|_ITM_\w+|__cxa_finalize")
 # What an instrumented build calls: defined by a kernel, it would be blind to it.

@@ -119,7 +119,7 @@ def test_the_screens_refuse_before_linking(builder: Builder, kernel: Callable[[s
 
 def test_bytes_that_only_the_linker_or_the_loader_writes_are_no_way_past_the_screen(builder: Builder) -> None:
     run = 'extern "C" int evo_run(const evo_call*) { return 0; }\n'
-    distance = '.section .text.a,\\"ax\\"\\n.long far_ - .\\n.skip 0x50b\\n.section .text.b,\\"ax\\"\\nfar_: ret\\n.text'
+    distance = '.section .text.a,\\"ax\\"\\n.long far - .\\n.skip 0x50b\\n.section .text.b,\\"ax\\"\\nfar: ret\\n.text'
     built = builder.build(f'{HEAD}asm("{distance}");\n{run}', {}, None)
     assert built.status is Status.SCREENED and "system call" in built.reason
     written = builder.build(f'{HEAD}{run}asm(".text\\n.quad evo_run");', {}, None)
