@@ -11,7 +11,8 @@
     winograd      convolutions with three taps along an axis, in fewer products (see `winograd`)
 
 `unfold` is not a choice: it replaces reads of a map at other places than where the reader stands
-(a gather, a shift, a transpose) by the map's own expression there, if that is not too long.
+(a gather, a shift, a transpose) by the map's own expression there, if that is not too long. A sum
+or difference that is added or subtracted again stays one that is rounded, as in second differences.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from typing import Any
 
 from evoforge.lowering.factored import factored
 from evoforge.lowering.index import axis, const, plain_axis
-from evoforge.lowering.ir import Const, Expr, Graph, Load, Op, Stage, Tensor, loads, rewrite
+from evoforge.lowering.ir import Const, Expr, Graph, Load, Op, Stage, Tensor, loads, nodes, rewrite
 from evoforge.lowering.padded import padded
 from evoforge.lowering.phases import phases
 from evoforge.lowering.picked import picked
 from evoforge.lowering.reassociated import reassociated
 from evoforge.lowering.simplify import eliminate_dead
-from evoforge.lowering.stages import operations
+from evoforge.lowering.stages import is_sum, operations
 from evoforge.lowering.through import Through, at
 from evoforge.lowering.windows import unused
 from evoforge.lowering.winograd import winograd
@@ -78,8 +79,9 @@ def unfold(graph: Graph) -> Graph:
     done: dict[str, Stage] = {}
     for stage in graph.stages:
         extents = {a.name: a.extent for a in (*stage.axes, *stage.reduction)}
+        summed = {arg for one in nodes(stage.body) if is_sum(one) for arg in one.args}
 
-        def visit(node: Any, extents: dict[str, int] = extents) -> Any:
+        def visit(node: Any, extents: dict[str, int] = extents, summed: Set[Expr] = summed) -> Any:
             if not isinstance(node, Load) or node.guards or graph.tensors[node.tensor].kind != "tmp":
                 return node
             producer = done.get(producers[node.tensor].name)
@@ -87,7 +89,10 @@ def unfold(graph: Graph) -> Graph:
                 return node
             if graph.tensors[node.tensor].dtype in _WRAPPING:
                 return node
-            return at(producer, node, extents) if operations(producer.body) <= _MOST else node
+            if operations(producer.body) > _MOST:
+                return node
+            made = at(producer, node, extents)
+            return Op("rounded", (made,), "f32") if node in summed and is_sum(made) and made.dtype == "f32" else made
 
         done[stage.name] = replace(stage, body=rewrite(stage.body, visit))
         stages.append(done[stage.name])

@@ -1430,6 +1430,20 @@ def test_what_is_computed_twice_is_rounded_the_same_twice(tmp_path: Path) -> Non
             torch.testing.assert_close(got.sum(-1), torch.ones(len(got)), msg=k.label)
 
 
+def test_differences_of_shared_differences_cancel_as_torchs_do(tmp_path: Path) -> None:
+    """c - 2b + a is another number than (c - b) - (b - a) far from 0, where the latter is exact."""
+    model, rows = Module(lambda x: torch.diff(x, n=2, dim=-1)), rand(3, 49) - 128
+    graph = capture_graph(model, [rows])
+    space, kernels = space_of(graph), []
+    for genome in ({}, {"vector": "scalar"}, {"unroll": "many"}):
+        source = space.render(genome)
+        kernels.append(Compiled("differences", str(genome), source, ParameterSpace.parse(source).defaults(), graph))
+    library = build(kernels, tmp_path, "native", "-O3")
+    for k in kernels:
+        (got,) = call(library, k, model, [rows])
+        assert torch.equal(got, model(rows)), k.label
+
+
 def test_scalar_schedules_stay_scalar_and_streaming_ones_stream(tmp_path: Path) -> None:
     model, inputs = nn.Softmax(-1), [rand(8, 256)]
     graph = capture_graph(model, inputs)
