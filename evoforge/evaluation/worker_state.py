@@ -20,7 +20,8 @@ _MOST_DIMS = 8  # of a tensor in the C ABI
 @contextlib.contextmanager
 def kept(model: torch.nn.Module) -> Iterator[None]:
     """Buffers that forward assigns anew are the old ones again afterwards: no call sees what another one left."""
-    before = [(module, dict(module._buffers)) for module in model.modules() if module._buffers]
+    modules = [module for module in model.modules() if isinstance(module._buffers, dict)]  # TorchScript keeps its own
+    before = [(module, dict(module._buffers)) for module in modules if module._buffers]
     try:
         yield
     finally:

@@ -129,6 +129,10 @@ def fail(model, inputs):
 
 def environment(model, inputs):
     return dict(os.environ)
+
+
+def strides(model, inputs):
+    return [list(x.stride()) for x in inputs]
 """
 
 
@@ -352,6 +356,25 @@ def test_analyse_calls_a_function_of_the_tasks_folder(worker: ReferenceWorker) -
         worker.analyse("helper_of_task:refuse", "small")
     with pytest.raises(WorkerError, match=r"analyse failed with KeyError: 'missing' \(helper_of_task.py:14\)"):
         worker.analyse("helper_of_task:fail", "small")
+
+
+def test_what_is_analysed_is_laid_out_as_kernels_get_it(tmp_path: Path) -> None:
+    text = """\
+import torch
+
+
+def Model(x, y):
+    return (x + y) * x.stride(1)
+
+
+def get_inputs():
+    return [torch.randn(1, 5).expand(3, 5).t(), torch.randn(3, 5).t()]
+"""
+    task = task_of(tmp_path, "laid", text)
+    with ReferenceWorker(task) as worker:
+        strides = worker.analyse("helper_of_task:strides", "default")
+        specs = worker.describe()["default"].inputs
+    assert strides == [list(spec.stride) for spec in specs] == [[3, 1], [1, 5]]
 
 
 def test_the_environment_is_scrubbed_and_the_allocator_keeps_its_memory(worker: ReferenceWorker) -> None:
