@@ -519,6 +519,14 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "fake_quantised": (
         Module(lambda x: torch.fake_quantize_per_tensor_affine(x, 0.125, 3, 0, 15) @ x.T), [rand(5, 37)],
     ),
+    "beside_its_windows": (
+        Module(lambda x: fn.avg_pool2d(x.relu(), 3, 1, 1) - x.relu() + fn.max_pool2d(x.softmax(1), 3, 1, 1)),
+        [rand(2, 3, 6, 19)],
+    ),
+    "residual_depthwise": (
+        Module(lambda x, w: fn.gelu(x) + fn.gelu(fn.conv2d(fn.gelu(x), w, padding=1, groups=4))),
+        [rand(2, 4, 6, 19), rand(4, 1, 3, 3)],
+    ),
     "windows_in_memory": (Module(lambda x, w: (x * 2).as_strided((30, 7), (3, 2), 1) @ w), [rand(11, 37), rand(7, 20)]),
 }  # fmt: skip
 
