@@ -758,6 +758,7 @@ def get_inputs():
         ("return torch.zeros_like(x, dtype=torch.bool).scatter(-1, x.argsort(-1)[:, :1], True)", "order"),
         ("return (x * torch.arange(5)).gather(-1, x.topk(3).indices).topk(2).indices", "order"),
         ("return torch.vmap(lambda row: row.topk(2).values)(x)", ""),
+        ("return torch.vmap(lambda row: (row.softmax(-1) * 9).int() + row.cumprod(-1))(x)", ""),
         (
             "best = (x * 2).long().argsort(-1)\n    return torch.zeros_like(x).scatter(-1, best, x.cumsum(-1)), best",
             "order",
@@ -1123,8 +1124,11 @@ class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.h0, self.c0 = torch.ones(2), torch.zeros(2)
+        self.inner = torch.nn.Identity()
 
     def forward(self, x):
+        if not hasattr(self.inner, "made"):
+            self.inner.register_buffer("made", torch.ones(2), persistent=False)
         self.c0 = self.h0.to(x.device)
         self.h0 = self.h0 * 2
         return x + self.h0
@@ -1180,6 +1184,28 @@ def test_the_child_ends_when_its_client_is_killed(norm: Task) -> None:
 
 
 @pytest.mark.skipif(not can_prioritise(), reason="needs real-time priority")
+def test_a_sparse_weight_is_refused_by_name(tmp_path: Path) -> None:
+    text = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("w", torch.eye(3).to_sparse())
+
+    def forward(self, x):
+        return torch.sparse.mm(self.w, x)
+
+
+def get_inputs():
+    return [torch.randn(3, 2)]
+"""
+    with ReferenceWorker(task_of(tmp_path, "sparse", text)) as worker:
+        with pytest.raises(UnsupportedError, match="parameter w is sparse_coo, which is not covered"):
+            worker.describe()
+
+
 def test_what_runs_a_baseline_is_put_ahead_of_others_and_not_only_its_keeper(tmp_path: Path) -> None:
     task = task_of(tmp_path, "scale", SCALE)
     with ReferenceWorker(task) as reference, BaselineWorker(task, side="eager") as baseline:
