@@ -1452,6 +1452,26 @@ def test_differences_of_shared_differences_cancel_as_torchs_do(tmp_path: Path) -
         assert torch.equal(got, model(rows)), k.label
 
 
+def test_what_is_read_at_two_places_is_rounded_at_both(tmp_path: Path) -> None:
+    """x less its neighbour is 0 where they are equal, however x was computed."""
+
+    def neighbours(x: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y, z = fn.silu(x * s), x * s
+        left = fn.pad(y, (1, 0), mode="replicate")[:, :-1]
+        return y - y.roll(1, -1), y[:, 1:] - y[:, :-1], y - left, z - 0.5 * (z.roll(1, 0) + z.roll(-1, 0))
+
+    model, rows = Module(neighbours), rand(1, 1).expand(6, 49).contiguous()
+    inputs = [rows, torch.full((1, 49), 1.7)]
+    graph = capture_graph(model, inputs)
+    space, kernels = space_of(graph), []
+    for genome in ({}, {"vector": "scalar"}, {"unroll": "many"}):
+        source = space.render(genome)
+        kernels.append(Compiled("neighbours", str(genome), source, ParameterSpace.parse(source).defaults(), graph))
+    library = build(kernels, tmp_path, "native", "-O3")
+    for k in kernels:
+        assert not any(got.any() for got in call(library, k, model, inputs)), k.label
+
+
 def test_scalar_schedules_stay_scalar_and_streaming_ones_stream(tmp_path: Path) -> None:
     model, inputs = nn.Softmax(-1), [rand(8, 256)]
     graph = capture_graph(model, inputs)
