@@ -149,8 +149,9 @@ class WorkloadModel:
         return found
 
     def example(self) -> list[Any]:
-        """Forward's arguments from get_inputs() under the campaign's seed."""
-        return self.arguments(self.inputs(self._seed, "given"))
+        """Forward's arguments from get_inputs() under the campaign's seed, laid out as every kernel gets them."""
+        drawn = self.inputs(self._seed, "given")
+        return self.arguments([one if disjoint(one) else one.contiguous() for one in drawn])
 
     def arguments(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
         """Forward's arguments with `tensors` in place of the tensor leaves."""

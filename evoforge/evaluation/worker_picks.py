@@ -268,7 +268,7 @@ def _overflows(name: str, args: Any, result: Any) -> bool:
         return False
     if result.is_floating_point() or result.dtype == torch.bool:
         return False
-    held, whole = torch.iinfo(result.dtype), args[0].detach().double().trunc()
+    held, whole = torch.iinfo(result.dtype), _all_of(args[0]).detach().double().trunc()
     return not bool(((whole >= held.min) & (whole <= held.max)).all())
 
 
@@ -278,6 +278,8 @@ def _comes_back(name: str, args: Sequence[Any], named: Mapping[str, Any]) -> boo
     Torch multiplies floats in double on CPUs and in single precision on GPUs, where an overflow stays one.
     """
     if name.rstrip("_") not in ("cumprod", "prod") or not args or not is_floating(args[0]) or not args[0].numel():
+        return False
+    if _wrapped(args[0]):  # its dimensions are not those of what it stands for
         return False
     dim = args[1] if len(args) > 1 else named.get("dim")
     x, dim = (args[0].reshape(-1), 0) if dim is None else (args[0], dim)
@@ -295,7 +297,7 @@ def _decides(name: str, given: Any, result: Any) -> bool:
     plain = name.strip("_")
     if plain in _SATURATE or plain in _SATURATE_INSIDE:
         least = _BLURRED if plain in _SATURATE else math.sqrt(_BLURRED)
-        return any(one.numel() and bool((one.detach().abs() >= least).any()) for one in floats)
+        return any(one.numel() and bool((_all_of(one).detach().abs() >= least).any()) for one in floats)
     made = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
     stepped = name.strip("_") in _STEPS or (name == "div" and given[1].get("rounding_mode") is not None)
     return bool(made) and (stepped or not all(leaf.is_floating_point() for leaf in made))
@@ -396,6 +398,13 @@ def _sorted(args: Sequence[Any], named: Mapping[str, Any]) -> bool:
 def _wrapped(tensor: torch.Tensor) -> bool:
     """Whether it stands for many (vmap), and has no storage."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
+def _all_of(tensor: torch.Tensor) -> torch.Tensor:
+    """What it stands for as a whole, whose values can be asked for."""
+    while _wrapped(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def _tied(pick: _Pick) -> bool:

@@ -19,8 +19,10 @@ _MOST_DIMS = 8  # of a tensor in the C ABI
 
 @contextlib.contextmanager
 def kept(model: torch.nn.Module) -> Iterator[None]:
-    """Buffers that forward assigns anew are the old ones again afterwards: no call sees what another one left."""
-    before = [(module, dict(module._buffers)) for module in model.modules() if module._buffers]
+    """Buffers that forward assigns anew are the old ones again afterwards, and those that it registers gone: no call
+    sees what another one left."""
+    modules = [module for module in model.modules() if isinstance(module._buffers, dict)]  # TorchScript keeps its own
+    before = [(module, dict(module._buffers)) for module in modules]
     try:
         yield
     finally:
@@ -57,7 +59,8 @@ def adopt_globals(model: torch.nn.Module, task: types.ModuleType, code: types.Co
 
 
 def _memory(model: torch.nn.Module) -> set[int]:
-    return {one.untyped_storage().data_ptr() for one in (*model.parameters(), *model.buffers())}
+    weights = (*model.parameters(), *model.buffers())
+    return {one.untyped_storage().data_ptr() for one in weights if one.layout == torch.strided}
 
 
 def _fits(value: Any, weights: set[int]) -> bool:

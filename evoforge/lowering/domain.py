@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from evoforge.lowering.ir import Affine, Expr, Load, Op, Tensor, nodes
+from evoforge.lowering.ir import Affine, Expr, Load, Tensor, nodes
+from evoforge.lowering.stages import is_sum
 
 __all__ = ["Access", "Domain", "Node", "Size", "aligned"]
 
 _RANKING = ("max", "min", "argmax", "argmin", "maxsum")
-_SUMS = ("add", "sub")
 
 
 @dataclass(frozen=True)
@@ -163,13 +163,13 @@ class Domain:
         found = set(self.ranked)
         for node in self.nodes:
             for one in nodes(node.body):
-                if isinstance(one, Op) and one.name in _SUMS:
+                if is_sum(one):
                     found |= {arg.tensor for arg in one.args if isinstance(arg, Load) and self._is_sum(arg.tensor)}
         return frozenset(found)
 
     def _is_sum(self, tensor: str) -> bool:
         producer = self.producer(tensor)
-        return producer is not None and isinstance(producer.body, Op) and producer.body.name in _SUMS
+        return producer is not None and is_sum(producer.body)
 
     def numel(self, names: Sequence[str]) -> Size:
         key = tuple(names)

@@ -98,8 +98,8 @@ def _program(model: Any, inputs: tuple[Any, ...]) -> Any:
 
 @contextlib.contextmanager
 def _restored(model: Any) -> Iterator[None]:
-    """Buffers are afterwards what they were, whatever forward assigned."""
-    before = [(module, dict(module._buffers)) for module in model.modules()]
+    """Buffers are afterwards what they were, whatever forward assigned; TorchScript's modules keep their own."""
+    before = [(module, dict(module._buffers)) for module in model.modules() if isinstance(module._buffers, dict)]
     try:
         yield
     finally:

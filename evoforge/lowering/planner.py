@@ -321,7 +321,8 @@ class _Planner:
             if not local:
                 self._materialise(producer, tensor)
             return
-        if stands and self._row_level(producer, rows, has_reduce):
+        elsewhere = tensor in self.fixed and tensor in self.stored and self.stored[tensor][0] != here
+        if stands and not elsewhere and self._row_level(producer, rows, has_reduce):
             if not any(producer in earlier.heads or producer in earlier.row_maps for earlier in nest.passes):
                 self._need_all(nest, one, producer, rows, has_reduce, after)
                 (one.row_maps if after else one.heads).append(producer)

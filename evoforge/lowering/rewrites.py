@@ -11,7 +11,9 @@
     winograd      convolutions with three taps along an axis, in fewer products (see `winograd`)
 
 `unfold` is not a choice: it replaces reads of a map at other places than where the reader stands
-(a gather, a shift, a transpose) by the map's own expression there, if that is not too long.
+(a gather, a shift, a transpose) by the map's own expression there, if that is not too long. What is
+added or subtracted stays rounded if it is a sum itself, as in second differences, or if sums read it at
+several places: x less its neighbour is 0 where they are equal.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ from typing import Any
 
 from evoforge.lowering.factored import factored
 from evoforge.lowering.index import axis, const, plain_axis
-from evoforge.lowering.ir import Const, Expr, Graph, Load, Op, Stage, Tensor, loads, rewrite
+from evoforge.lowering.ir import Const, Expr, Graph, Load, Op, Stage, Tensor, Where, loads, nodes, rewrite
 from evoforge.lowering.padded import padded
 from evoforge.lowering.phases import phases
 from evoforge.lowering.picked import picked
 from evoforge.lowering.reassociated import reassociated
 from evoforge.lowering.simplify import eliminate_dead
-from evoforge.lowering.stages import operations
+from evoforge.lowering.stages import extents_of, is_sum, operations
 from evoforge.lowering.through import Through, at
 from evoforge.lowering.windows import unused
 from evoforge.lowering.winograd import winograd
@@ -41,6 +43,7 @@ FINITE = ("picked", "reassociated", "winograd")
 """Those that give other NaN and infinities than the plain form: 0 · ∞ is left out, or ∞ − ∞ comes in."""
 _MOST = 64
 """Operations of a map that are done again at other places: in a chain of shifted sums they double with every step."""
+_MOST_COPIES = 6  # behind one another, that a value is followed through
 _WRAPPING = ("i8", "u8", "i16")  # where they are stored: C++ computes with longer ones
 
 
@@ -73,11 +76,12 @@ def apply(graph: Graph, names: list[str]) -> Graph:
 
 def unfold(graph: Graph) -> Graph:
     """Replaces reads of temporaries that a map writes, where the reader is at another place."""
+    graph = _rounded(graph)
     producers = {out: stage for stage in graph.stages for out in stage.outputs if out}
     stages: list[Stage] = []
     done: dict[str, Stage] = {}
     for stage in graph.stages:
-        extents = {a.name: a.extent for a in (*stage.axes, *stage.reduction)}
+        extents = extents_of(stage)
 
         def visit(node: Any, extents: dict[str, int] = extents) -> Any:
             if not isinstance(node, Load) or node.guards or graph.tensors[node.tensor].kind != "tmp":
@@ -92,6 +96,50 @@ def unfold(graph: Graph) -> Graph:
         done[stage.name] = replace(stage, body=rewrite(stage.body, visit))
         stages.append(done[stage.name])
     return eliminate_dead(Graph(graph.tensors, tuple(stages)))
+
+
+def _rounded(graph: Graph) -> Graph:
+    """`graph`, where what sums read of maps is rounded first if they are sums, or read at several places."""
+    maps = {out: stage for stage in graph.stages if stage.kind == "map" for out in stage.outputs if out}
+    places: dict[str, list[bool]] = {}
+    for stage in graph.stages:
+        for one in filter(is_sum, nodes(stage.body)):
+            for tensor, stands in (read for arg in one.args for read in _reads(arg, maps, extents_of(stage))):
+                places.setdefault(tensor, []).append(stands)
+    several = {tensor for tensor, stand in places.items() if len(stand) > 1 and not all(stand)}
+
+    def kept(arg: Expr, extents: dict[str, int]) -> Expr:
+        found = _reads(arg, maps, extents)
+        again = any(tensor in several or (is_sum(maps[tensor].body) and not stands) for tensor, stands in found)
+        return Op("rounded", (arg,), "f32") if again else arg
+
+    def visited(stage: Stage) -> Stage:
+        extents = extents_of(stage)
+
+        def visit(node: Any) -> Any:
+            apart = is_sum(node) and node.dtype == "f32"
+            return replace(node, args=tuple(kept(arg, extents) for arg in node.args)) if apart else node
+
+        return replace(stage, body=rewrite(stage.body, visit))
+
+    return Graph(graph.tensors, tuple(map(visited, graph.stages)))
+
+
+def _reads(
+    expr: Expr, maps: Mapping[str, Stage], extents: Mapping[str, int], copies: int = _MOST_COPIES
+) -> list[tuple[str, bool]]:
+    """The results of maps that an expression is one of, as it was read, maybe through copies; and whether it is read
+    where it is written."""
+    if isinstance(expr, Where):
+        return [read for part in (expr.then, expr.other) for read in _reads(part, maps, extents, copies)]
+    if not isinstance(expr, Load) or expr.tensor not in maps:
+        return []
+    source = maps[expr.tensor]
+    stands = not expr.guards and _in_place(expr, source, extents)
+    if copies and isinstance(source.body, Load | Where):
+        found = _reads(source.body, maps, extents_of(source), copies - 1)
+        return [(tensor, here and stands) for tensor, here in found]
+    return [(expr.tensor, stands)]
 
 
 def _in_place(load: Load, producer: Stage, extents: Mapping[str, int]) -> bool:

@@ -10,7 +10,10 @@ from typing import Any
 from evoforge.core import DTYPES
 from evoforge.lowering.ir import Cast, Const, Expr, Graph, Load, Op, Position, Stage, Tensor, Where, loads, nodes
 
-__all__ = ["CHEAP", "dtype_of", "else_value", "extents_of", "factors", "operations", "product", "readers", "row_major"]
+__all__ = [
+    "CHEAP", "dtype_of", "else_value", "extents_of", "factors", "is_sum", "operations", "product", "readers",
+    "row_major",
+]  # fmt: skip
 
 CHEAP = 8
 """Operations that are worth doing again wherever their result is read."""
@@ -38,6 +41,11 @@ def else_value(value: float, dtype: str) -> float | int | bool:
     bits = 8 * DTYPES[dtype]
     low, high = (0, 2**bits - 1) if dtype == "u8" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     return int(min(max(value, low), high)) if math.isfinite(value) else (high if value > 0 else low)
+
+
+def is_sum(expr: Any) -> bool:
+    """Whether an expression is a sum or a difference."""
+    return isinstance(expr, Op) and expr.name in ("add", "sub")
 
 
 def readers(graph: Graph, tensor: str) -> list[Stage]:

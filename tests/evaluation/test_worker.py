@@ -129,6 +129,10 @@ def fail(model, inputs):
 
 def environment(model, inputs):
     return dict(os.environ)
+
+
+def strides(model, inputs):
+    return [list(x.stride()) for x in inputs]
 """
 
 
@@ -354,6 +358,25 @@ def test_analyse_calls_a_function_of_the_tasks_folder(worker: ReferenceWorker) -
         worker.analyse("helper_of_task:refuse", "small")
     with pytest.raises(WorkerError, match=r"analyse failed with KeyError: 'missing' \(helper_of_task.py:14\)"):
         worker.analyse("helper_of_task:fail", "small")
+
+
+def test_what_is_analysed_is_laid_out_as_kernels_get_it(tmp_path: Path) -> None:
+    text = """\
+import torch
+
+
+def Model(x, y):
+    return (x + y) * x.stride(1)
+
+
+def get_inputs():
+    return [torch.randn(1, 5).expand(3, 5).t(), torch.randn(3, 5).t()]
+"""
+    task = task_of(tmp_path, "laid", text)
+    with ReferenceWorker(task) as worker:
+        strides = worker.analyse("helper_of_task:strides", "default")
+        specs = worker.describe()["default"].inputs
+    assert strides == [list(spec.stride) for spec in specs] == [[3, 1], [1, 5]]
 
 
 def test_the_environment_is_scrubbed_and_the_allocator_keeps_its_memory(worker: ReferenceWorker) -> None:
@@ -737,6 +760,7 @@ def get_inputs():
         ("return torch.zeros_like(x, dtype=torch.bool).scatter(-1, x.argsort(-1)[:, :1], True)", "order"),
         ("return (x * torch.arange(5)).gather(-1, x.topk(3).indices).topk(2).indices", "order"),
         ("return torch.vmap(lambda row: row.topk(2).values)(x)", ""),
+        ("return torch.vmap(lambda row: (row.softmax(-1) * 9).int() + row.cumprod(-1))(x)", ""),
         (
             "best = (x * 2).long().argsort(-1)\n    return torch.zeros_like(x).scatter(-1, best, x.cumsum(-1)), best",
             "order",
@@ -1102,8 +1126,11 @@ class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.h0, self.c0 = torch.ones(2), torch.zeros(2)
+        self.inner = torch.nn.Identity()
 
     def forward(self, x):
+        if not hasattr(self.inner, "made"):
+            self.inner.register_buffer("made", torch.ones(2), persistent=False)
         self.c0 = self.h0.to(x.device)
         self.h0 = self.h0 * 2
         return x + self.h0
@@ -1159,6 +1186,28 @@ def test_the_child_ends_when_its_client_is_killed(norm: Task) -> None:
 
 
 @pytest.mark.skipif(not can_prioritise(), reason="needs real-time priority")
+def test_a_sparse_weight_is_refused_by_name(tmp_path: Path) -> None:
+    text = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("w", torch.eye(3).to_sparse())
+
+    def forward(self, x):
+        return torch.sparse.mm(self.w, x)
+
+
+def get_inputs():
+    return [torch.randn(3, 2)]
+"""
+    refused = pytest.raises(UnsupportedError, match="parameter w is sparse_coo, which is not covered")
+    with ReferenceWorker(task_of(tmp_path, "sparse", text)) as worker, refused:
+        worker.describe()
+
+
 def test_what_runs_a_baseline_is_put_ahead_of_others_and_not_only_its_keeper(tmp_path: Path) -> None:
     task = task_of(tmp_path, "scale", SCALE)
     with ReferenceWorker(task) as reference, BaselineWorker(task, side="eager") as baseline:

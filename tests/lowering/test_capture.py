@@ -331,6 +331,14 @@ def test_a_plain_tensor_that_forward_assigns_anew_is_no_effect() -> None:
     assert [(name, id(one)) for name, one in model.named_buffers()] == [(name, id(one)) for name, one in buffers]
 
 
+def test_modules_that_torchscript_traced_are_captured() -> None:
+    layers = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU()).eval()
+    with pytest.warns(DeprecationWarning):
+        traced = nn.Sequential(torch.jit.trace(layers, torch.randn(2, 4)), nn.Tanh())
+    graph = capture_graph(traced, [torch.randn(3, 4)])
+    assert [len(graph.names(kind)) for kind in ("cst", "in", "out")] == [7, 1, 1]
+
+
 def test_a_random_operator_is_named_for_what_it_is() -> None:
     class Random(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -519,6 +519,14 @@ CASES: dict[str, tuple[nn.Module, list[torch.Tensor]]] = {
     "fake_quantised": (
         Module(lambda x: torch.fake_quantize_per_tensor_affine(x, 0.125, 3, 0, 15) @ x.T), [rand(5, 37)],
     ),
+    "beside_its_windows": (
+        Module(lambda x: fn.avg_pool2d(x.relu(), 3, 1, 1) - x.relu() + fn.max_pool2d(x.softmax(1), 3, 1, 1)),
+        [rand(2, 3, 6, 19)],
+    ),
+    "residual_depthwise": (
+        Module(lambda x, w: fn.gelu(x) + fn.gelu(fn.conv2d(fn.gelu(x), w, padding=1, groups=4))),
+        [rand(2, 4, 6, 19), rand(4, 1, 3, 3)],
+    ),
     "windows_in_memory": (Module(lambda x, w: (x * 2).as_strided((30, 7), (3, 2), 1) @ w), [rand(11, 37), rand(7, 20)]),
 }  # fmt: skip
 
@@ -1428,6 +1436,40 @@ def test_what_is_computed_twice_is_rounded_the_same_twice(tmp_path: Path) -> Non
             (got,) = call(library, k, model, [rows])
             assert bool(((got >= 0) & (got <= 1)).all()), k.label
             torch.testing.assert_close(got.sum(-1), torch.ones(len(got)), msg=k.label)
+
+
+def test_differences_of_shared_differences_cancel_as_torchs_do(tmp_path: Path) -> None:
+    """c - 2b + a is another number than (c - b) - (b - a) far from 0, where the latter is exact."""
+    model, rows = Module(lambda x: torch.diff(x, n=2, dim=-1)), rand(3, 49) - 128
+    graph = capture_graph(model, [rows])
+    space, kernels = space_of(graph), []
+    for genome in ({}, {"vector": "scalar"}, {"unroll": "many"}):
+        source = space.render(genome)
+        kernels.append(Compiled("differences", str(genome), source, ParameterSpace.parse(source).defaults(), graph))
+    library = build(kernels, tmp_path, "native", "-O3")
+    for k in kernels:
+        (got,) = call(library, k, model, [rows])
+        assert torch.equal(got, model(rows)), k.label
+
+
+def test_what_is_read_at_two_places_is_rounded_at_both(tmp_path: Path) -> None:
+    """x less its neighbour is 0 where they are equal, however x was computed."""
+
+    def neighbours(x: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y, z = fn.silu(x * s), x * s
+        left = fn.pad(y, (1, 0), mode="replicate")[:, :-1]
+        return y - y.roll(1, -1), y[:, 1:] - y[:, :-1], y - left, z - 0.5 * (z.roll(1, 0) + z.roll(-1, 0))
+
+    model, rows = Module(neighbours), rand(1, 1).expand(6, 49).contiguous()
+    inputs = [rows, torch.full((1, 49), 1.7)]
+    graph = capture_graph(model, inputs)
+    space, kernels = space_of(graph), []
+    for genome in ({}, {"vector": "scalar"}, {"unroll": "many"}):
+        source = space.render(genome)
+        kernels.append(Compiled("neighbours", str(genome), source, ParameterSpace.parse(source).defaults(), graph))
+    library = build(kernels, tmp_path, "native", "-O3")
+    for k in kernels:
+        assert not any(got.any() for got in call(library, k, model, inputs)), k.label
 
 
 def test_scalar_schedules_stay_scalar_and_streaming_ones_stream(tmp_path: Path) -> None:
