@@ -238,7 +238,7 @@ def _require_provider(spec: ModelSpec, environ: Mapping[str, str]) -> None:
 
 def _read(answer: Any, prices: Prices, request: Request) -> Reply:
     """Raises whatever it likes for an answer of another shape."""
-    usage, reason = _usage(getattr(answer, "usage", None), request), ""
+    usage, reason = _usage(answer, request), ""
     if usage is not None and not answer.choices:
         return Reply("", Outcome.EMPTY, usage, prices.usd(usage), 0.0, request.model, "the server gave no choice")
     choice = answer.choices[0]
@@ -266,12 +266,13 @@ def _read(answer: Any, prices: Prices, request: Request) -> Reply:
     return Reply(text[:_LONGEST_REPLY], outcome, usage, prices.usd(usage), 0.0, request.model, reason)
 
 
-def _usage(found: Any, request: Request) -> Usage | None:
-    """None where the provider counted nothing that can be."""
+def _usage(answer: Any, request: Request) -> Usage | None:
+    """None where the provider counted nothing that can be. What a reply has bytes for can be, however long it is."""
+    found = getattr(answer, "usage", None)
     prompt, completion = getattr(found, "prompt_tokens", None), getattr(found, "completion_tokens", None)
     if not isinstance(prompt, int) or not isinstance(completion, int) or prompt <= 0 or completion < 0:
         return None
-    most = request.believable_tokens
+    most = max(request.believable_tokens, *(len(str(one.message.content)) for one in answer.choices), 0)
     if prompt > BEYOND_BELIEF * request.most_prompt_tokens or completion > most:
         return None
     cached = max(_count(getattr(found, "prompt_tokens_details", None), "cached_tokens"), 0)

@@ -445,6 +445,14 @@ def test_counts_that_cannot_be_are_not_believed(usage: str) -> None:
     assert reply.usage.completion_tokens == 2 and "estimated" in reply.reason
 
 
+def test_a_count_that_a_reply_has_characters_for_is_believed() -> None:
+    """A server that stops at no limit is paid for what it wrote, though that is more than any model may write."""
+    usage = {"prompt_tokens": 9, "completion_tokens": 150_000, "total_tokens": 150_009}
+    choice = {"index": 0, "message": {"role": "assistant", "content": "x" * 600_000}, "finish_reason": "stop"}
+    reply = Asked([garbage(json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}))]).reply
+    assert (reply.outcome, reply.usage, reply.reason) == (Outcome.TRUNCATED, Usage(9, 0, 150_000), "")
+
+
 def test_what_a_server_bills_beyond_the_limit_is_booked() -> None:
     """Thoughts, say, that no limit holds for."""
     usage = {"prompt_tokens": 300, "completion_tokens": 100_000, "total_tokens": 100_300}
