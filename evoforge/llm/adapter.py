@@ -281,7 +281,7 @@ def _usage(answer: Any, request: Request) -> Usage | None:
     prompt, completion = getattr(found, "prompt_tokens", None), getattr(found, "completion_tokens", None)
     if not isinstance(prompt, int) or not isinstance(completion, int) or prompt <= 0 or completion < 0:
         return None
-    most = max(request.believable_tokens, *(len(str(one.message.content)) for one in answer.choices), 0)
+    most = max(request.believable_tokens, *(len(str(one.message.content)) for one in answer.choices or ()), 0)
     if prompt > BEYOND_BELIEF * request.most_prompt_tokens or completion > most:
         return None
     cached = max(_count(getattr(found, "prompt_tokens_details", None), "cached_tokens"), 0)
