@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from evoforge.campaign._asked import read_reply
@@ -14,7 +14,7 @@ from evoforge.campaign._callers import Callers
 from evoforge.core import Call, MetaPrompt, Outcome
 from evoforge.emitters import Assignment, Proposal
 from evoforge.errors import BudgetSpentError, ModelRejectedError, ReplyError, UsageError
-from evoforge.llm import Caps, Client, Ledger, ModelSpec, Reply, Request, Usage
+from evoforge.llm import Caps, Client, Ledger, ModelSpec, Reply, Request, Usage, reply_of
 from evoforge.prompts import Prompt, Send, estimate_tokens, render
 
 __all__ = ["Answered", "Desk"]
@@ -47,9 +47,13 @@ class _Out:
     ticket: int
     assignment: Assignment
     meta_prompt: str
-    model: str
     prompt: Prompt
+    request: Request
     future: Future[Reply]
+
+    @property
+    def model(self) -> str:
+        return self.request.model
 
 
 class Desk:
@@ -73,7 +77,9 @@ class Desk:
     given up after three rejections in a row: its quota may be used up at night, while others go on. One of which a
     whole round heard nothing rests for a round, then for 3, 7, 15, 31: each wait for it is one of the device, too.
     Of one that costs and never answered a round's first question goes ahead: if nobody hears of it the others are not
-    asked. One whose context a prompt exceeds gets shorter ones from then on.
+    asked. Where a context is too short for a prompt and the reply that it may get, the longer of the two gives way from
+    then on: the replies are asked to be half as long, or the prompts are shorter. What held more before is no such
+    context, unless it says so twice.
     """
 
     def __init__(
@@ -86,6 +92,7 @@ class Desk:
         self._specs = {spec.model: spec for spec in specs}
         self._tokens = tokens
         self._room: dict[str, int] = {}  # of models that took no more
+        self._held: dict[str, int] = {}  # the most tokens of prompt and reply that there was room for
         self.send = send
         self._callers = Callers(at_once)
         self._ledger = ledger or Ledger(Caps())
@@ -100,8 +107,9 @@ class Desk:
             self._seen.add(call.prompt_hash)
             if call.outcome not in _SILENT:
                 self._answered.add(call.model)
-            if call.outcome is Outcome.TOO_LONG:
-                self._shorten(call.model, call.system, call.user)
+            if spec := next((one for one in specs if one.model == call.model), None):
+                # of a longer reply, maybe, than it had been asked for by then
+                self._fit(spec.request(call.system, call.user, call.purpose), reply_of(call))
         self._rejected: Counter[str] = Counter()  # in a row
         self._silent: Counter[str] = Counter()  # rounds in a row
         self._rest: Counter[str] = Counter()  # rounds that are left
@@ -128,18 +136,31 @@ class Desk:
         """The most tokens that a prompt for this model may have, by what it took so far."""
         return self._room.get(model, self._tokens)
 
-    def shorten(self, model: str, system: str, user: str, reason: str) -> None:
-        """Learns that a prompt was too long for a model, and tells it once."""
-        if self._shorten(model, system, user):
-            self._notice(f"{model} gets prompts of at most {self.room(model)} tokens from now on: {reason}")
+    def fit(self, request: Request, reply: Reply) -> None:
+        """Learns from a reply what there is room for in a model's context; tells what it will do about it once."""
+        if text := self._fit(request, reply):
+            self._notice(f"{request.model} {text} from now on: {reply.reason}")
 
-    def _shorten(self, model: str, system: str, user: str) -> bool:
-        """Learns that a prompt was too long for a model; whether that is news."""
-        most = int(_SHORTER * (estimate_tokens(system) + estimate_tokens(user)))
-        news = most < self.room(model)
-        if news:
-            self._room[model] = most
-        return news
+    def _fit(self, request: Request, reply: Reply) -> str:
+        """What changes for the model."""
+        model, prompt = request.model, estimate_tokens(request.system) + estimate_tokens(request.user)
+        if reply.outcome is not Outcome.TOO_LONG:
+            if reply.usage.prompt_tokens:
+                self._held[model] = max(prompt + request.max_tokens, self._held.get(model, 0))
+            return ""
+        if prompt + request.max_tokens <= self._held.pop(model, 0):
+            return ""
+        if prompt < request.max_tokens:
+            most, spec = request.max_tokens // 2, self._specs[model]
+            if most >= spec.max_tokens:
+                return ""
+            self._specs[model] = replace(spec, max_tokens=most)
+            return f"is asked for replies of at most {most} tokens"
+        most = int(_SHORTER * prompt)
+        if most >= self.room(model):
+            return ""
+        self._room[model] = most
+        return f"gets prompts of at most {most} tokens"
 
     @property
     def spent(self) -> str:
@@ -164,14 +185,15 @@ class Desk:
             prompt = render(assignment.brief, meta_prompt, tokens=self.room(model), send=self.send)
         except UsageError as error:
             if model in self._room:
-                raise UsageError(f"{model} took no longer prompt, so give it more context: {error}") from None
+                too_short = str(error).partition(";")[0]
+                raise UsageError(f"{model} took no longer prompt, so give it more context: {too_short}") from None
             raise
         request = self._request(model, prompt.system, prompt.user, assignment.emitter, ticket, meta_prompt.ref)
         self._asked(ticket, assignment, meta_prompt.ref, prompt)
         future = self._callers.submit(partial(self._complete, request, self._ahead.get(model)))
         if model not in self._answered and self._ledger.counts(request, self._specs[model]):
             self._ahead.setdefault(model, future)
-        self._out.append(_Out(ticket, assignment, meta_prompt.ref, model, prompt, future))
+        self._out.append(_Out(ticket, assignment, meta_prompt.ref, prompt, request, future))
 
     def _complete(self, request: Request, ahead: Future[Reply] | None) -> Reply:
         """Waits for the call `ahead`: which one that is depends on tickets, not on who comes first."""
@@ -179,11 +201,10 @@ class Desk:
             raise CancelledError(f"{request.model} is not asked: nobody heard of the call before")
         return self._client.complete(request)
 
-    def start(self, model: str, system: str, user: str, purpose: str) -> Future[Reply]:
+    def start(self, model: str, system: str, user: str, purpose: str) -> tuple[Request, Future[Reply]]:
         """Asks one question beside the assignments; whoever asks reads the answer."""
-        return self._callers.submit(
-            partial(self._client.complete, self._request(model, system, user, purpose, None, None))
-        )
+        request = self._request(model, system, user, purpose, None, None)
+        return request, self._callers.submit(partial(self._client.complete, request))
 
     def _request(
         self, model: str, system: str, user: str, purpose: str, ticket: int | None, meta_prompt: str | None
@@ -212,9 +233,9 @@ class Desk:
                 one.future.cancel()
             raise
         self._tell_news()
-        for one, reply in zip(out, heard, strict=True):
-            if isinstance(reply, Reply) and reply.outcome is Outcome.TOO_LONG:
-                self.shorten(one.model, one.prompt.system, one.prompt.user, reply.reason)
+        found = [(one.request, reply) for one, reply in zip(out, heard, strict=True) if isinstance(reply, Reply)]
+        for request, reply in sorted(found, key=lambda pair: pair[1].outcome is Outcome.TOO_LONG):
+            self.fit(request, reply)
         self._judge([(one.model, reply) for one, reply in zip(out, heard, strict=True) if reply is not None])
         return [self._read(one, reply) for one, reply in zip(out, heard, strict=True)]
 

@@ -11,7 +11,7 @@ import numpy as np
 from evoforge.campaign._desk import Desk
 from evoforge.core import MetaPrompt, Outcome
 from evoforge.errors import BudgetSpentError, ModelRejectedError, ReplyError, UsageError
-from evoforge.llm import Reply
+from evoforge.llm import Reply, Request
 from evoforge.prompts import PromptPool, Vocabulary, apply_rewrite, breed, rewrite_request
 from evoforge.storage import MetaPromptRow
 
@@ -26,9 +26,7 @@ _BRED = 4  # with models one child in so many is bred without one
 class _Asked:
     parent: MetaPrompt
     better: MetaPrompt | None
-    model: str
-    system: str
-    user: str
+    request: Request
     reply: Future[Reply]
 
 
@@ -86,7 +84,7 @@ class Evolution:
             better_evidence=pool.evidence(better.ref) if better else None, vocabulary=Vocabulary.of(pool),
             send=desk.send, tokens=desk.room(model),
         )  # fmt: skip
-        self._asked.append(_Asked(parent, better, model, system, user, desk.start(model, system, user, PURPOSE)))
+        self._asked.append(_Asked(parent, better, *desk.start(model, system, user, PURPOSE)))
 
     def _read(self, pool: PromptPool, desk: Desk | None, asked: _Asked) -> MetaPrompt | None:
         """The rewritten prompt; None where the model gave nothing that may be used."""
@@ -94,8 +92,8 @@ class Evolution:
             found = asked.reply.result()
         except (BudgetSpentError, CancelledError, ModelRejectedError):  # what kernels are asked for meets the same
             return None
-        if found.outcome is Outcome.TOO_LONG and desk is not None:
-            desk.shorten(asked.model, asked.system, asked.user, found.reason)
+        if desk is not None:
+            desk.fit(asked.request, found)
         if found.outcome is not Outcome.OK:
             return None
         parent = asked.parent

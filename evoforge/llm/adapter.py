@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,12 +27,14 @@ _UNSURE_ATTEMPTS = 2
 """Attempts that may cost without an answer: with more, a dead line would empty the purse."""
 _LONGEST_REPLY = 400_000
 _LONGEST_REASON = 300
-_NO_SYSTEM = re.compile(
-    r"roles (?:must|should be) alternat|system (?:role|message)s? (?:is |are )?not supported"
+_WISHES = {
+    "one message": r"roles (?:must|should be) alternat|system (?:role|message)s? (?:is |are )?not supported"
     r"|only user and assistant roles|developer instruction is not enabled",
-    re.I,
-)
-"""What is said of a prompt by a template that has no place for a system message."""
+    "max_completion_tokens": r"use '?max_completion_tokens",
+    "no temperature": r"temperature'? (?:does not support|is not supported)",
+    "a stream": r"only supports? stream|stream (?:must be|is) (?:set to true|required)|non-?streaming",
+}
+"""What a server wants to be asked otherwise, by what it says else. The first has no place for a system message."""
 _ONLY_THOUGHTS = "the model thought and wrote nothing; with a larger max_tokens it may"
 _ONLY_A_CALL = "the model called a tool, of which it was offered none, and wrote no text"
 _ENDS = {
@@ -66,8 +68,8 @@ class LiteLLMClient:
     random wait that doubles, and not before a ``Retry-After`` is over; none begins after `until` (as
     `time.monotonic`) or once `stopping` is set, since nobody has a use for its answer; a call that was not begun by
     then raises `CancelledError`. Attempts that may have cost something unseen end after two. litellm's own repetitions
-    are off: the spend would be booked once and made twice. Where a server has no place for a system message, it and the
-    question are one message from then on.
+    are off: the spend would be booked once and made twice. A server that says so is asked for a stream,
+    with `max_completion_tokens`, without a temperature or in one message, with no system's, from then on.
 
     Raises:
         UsageError: an unknown price or provider, a key's variable that is not set, a server given
@@ -94,7 +96,7 @@ class LiteLLMClient:
             _require_provider(spec, self._environ)
         self._attempts, self._until, self._stopping = attempts, until, stopping or threading.Event()
         self._sleep = sleep
-        self._joined: set[str] = set()  # models that take no system message
+        self._wishes: dict[str, set[str]] = {spec.model: set() for spec in specs}
 
     def complete(self, request: Request) -> Reply:
         spec = self._specs.get(request.model)
@@ -161,14 +163,12 @@ class LiteLLMClient:
             raise _Failed(tries.fault, again=False)
         litellm = import_litellm()
         tries.made += 1
-        messages = _messages(request, joined=spec.model in self._joined)
+        wishes = frozenset(self._wishes[spec.model])
         try:
             with unrepeated():
                 answer = litellm.completion(
                     model=spec.model,
-                    messages=messages,
-                    max_tokens=request.max_tokens,
-                    temperature=request.temperature,
+                    **_asked(request, wishes),
                     timeout=spec.timeout_s,
                     api_base=spec.api_base,
                     api_key=_key(spec, self._environ),
@@ -184,8 +184,8 @@ class LiteLLMClient:
         # Outside the handler, so that no traceback holds what litellm was called with.
         tries.unsure += fault.unsure
         tries.fault, again = fault, fault.kind is FaultKind.AGAIN
-        if len(messages) > 1 and _NO_SYSTEM.search(fault.message):
-            self._joined.add(spec.model)
+        if new := {wish for wish, said in _WISHES.items() if re.search(said, fault.message, re.I)} - wishes:
+            self._wishes[spec.model] |= new
             again = True
         raise _Failed(fault, again)
 
@@ -200,10 +200,19 @@ def _key(spec: ModelSpec, environ: Mapping[str, str]) -> str | None:
     return None if spec.api_base is None else "none"
 
 
-def _messages(request: Request, *, joined: bool) -> list[dict[str, str]]:
-    if joined or not request.system:
-        return [{"role": "user", "content": "\n\n".join(filter(None, (request.system, request.user)))}]
-    return [{"role": "system", "content": request.system}, {"role": "user", "content": request.user}]
+def _asked(request: Request, wishes: Set[str]) -> dict[str, Any]:
+    """The arguments that say what is asked."""
+    if "one message" in wishes or not request.system:
+        messages = [{"role": "user", "content": "\n\n".join(filter(None, (request.system, request.user)))}]
+    else:
+        messages = [{"role": "system", "content": request.system}, {"role": "user", "content": request.user}]
+    most = "max_completion_tokens" if "max_completion_tokens" in wishes else "max_tokens"
+    asked: dict[str, Any] = {"messages": messages, most: request.max_tokens}
+    if "no temperature" not in wishes:
+        asked["temperature"] = request.temperature
+    if "a stream" in wishes:  # past litellm, which is to read the completion that the guard makes of it
+        asked["extra_body"] = {"stream": True, "stream_options": {"include_usage": True}}
+    return asked
 
 
 def _mend(spec: ModelSpec) -> str:
@@ -238,7 +247,7 @@ def _require_provider(spec: ModelSpec, environ: Mapping[str, str]) -> None:
 
 def _read(answer: Any, prices: Prices, request: Request) -> Reply:
     """Raises whatever it likes for an answer of another shape."""
-    usage, reason = _usage(getattr(answer, "usage", None), request), ""
+    usage, reason = _usage(answer, request), ""
     if usage is not None and not answer.choices:
         return Reply("", Outcome.EMPTY, usage, prices.usd(usage), 0.0, request.model, "the server gave no choice")
     choice = answer.choices[0]
@@ -266,12 +275,13 @@ def _read(answer: Any, prices: Prices, request: Request) -> Reply:
     return Reply(text[:_LONGEST_REPLY], outcome, usage, prices.usd(usage), 0.0, request.model, reason)
 
 
-def _usage(found: Any, request: Request) -> Usage | None:
-    """None where the provider counted nothing that can be."""
+def _usage(answer: Any, request: Request) -> Usage | None:
+    """None where the provider counted nothing that can be. What a reply has bytes for can be, however long it is."""
+    found = getattr(answer, "usage", None)
     prompt, completion = getattr(found, "prompt_tokens", None), getattr(found, "completion_tokens", None)
     if not isinstance(prompt, int) or not isinstance(completion, int) or prompt <= 0 or completion < 0:
         return None
-    most = request.believable_tokens
+    most = max(request.believable_tokens, *(len(str(one.message.content)) for one in answer.choices or ()), 0)
     if prompt > BEYOND_BELIEF * request.most_prompt_tokens or completion > most:
         return None
     cached = max(_count(getattr(found, "prompt_tokens_details", None), "cached_tokens"), 0)

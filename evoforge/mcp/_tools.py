@@ -121,23 +121,24 @@ class Tools:
         return self._read(file)
 
     def _read(self, given: str, suffix: str = "") -> str:
-        path = self._path(given, suffix)
+        path, shown = self._path(given, suffix), cut(given)
         # Not a pipe or a device: opened without waiting, and asked what it is.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UsageError(f"expected a file, got something else at {given!r}")
+                raise UsageError(f"expected a file, got something else at {shown!r}")
             data = stream.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
-            raise UsageError(f"expected a file of at most {_MOST_BYTES} bytes, got more in {given!r}")
+            raise UsageError(f"expected a file of at most {_MOST_BYTES} bytes, got more in {shown!r}")
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise UsageError(f"expected UTF-8 text in {given!r}, got a byte that is none at {error.start}") from None
+            raise UsageError(f"expected UTF-8 text in {shown!r}, got a byte that is none at {error.start}") from None
 
     def _path(self, given: str, suffix: str = "") -> Path:
         """The file that `given` names, links followed; what lies outside is refused before it is looked at."""
-        inside = f"expected a path below the folder of this server, got {given!r}; copy the file there"
+        shown = cut(given)  # who gives a text for a path would read all of it again
+        inside = f"expected a path below the folder of this server, got {shown!r}; copy the file there"
         if "\x00" in given:
             raise UsageError(inside)
         try:
@@ -147,15 +148,15 @@ class Tools:
         if not path.is_relative_to(self._root):
             raise UsageError(inside)
         if suffix and path.suffix != suffix:
-            raise UsageError(f"expected a file that ends in {suffix}, got {given!r}")
+            raise UsageError(f"expected a file that ends in {suffix}, got {shown!r}")
         try:
             found = path.stat()
         except OSError as error:
-            raise UsageError(f"expected a file at {given!r}, got: {error.strerror}; check the path") from None
+            raise UsageError(f"expected a file at {shown!r}, got: {error.strerror}; check the path") from None
         if not stat.S_ISREG(found.st_mode):
-            raise UsageError(f"expected a file at {given!r}, got something else, such as a folder or a pipe")
+            raise UsageError(f"expected a file at {shown!r}, got something else, such as a folder or a pipe")
         if found.st_size > _MOST_BYTES:
-            raise UsageError(f"expected a file of at most {_MOST_BYTES} bytes, got {found.st_size} in {given!r}")
+            raise UsageError(f"expected a file of at most {_MOST_BYTES} bytes, got {found.st_size} in {shown!r}")
         return path
 
 

@@ -16,7 +16,7 @@ from evoforge.campaign._desk import Desk
 from evoforge.core import Call, Candidate, MetaPrompt, Outcome
 from evoforge.emitters import Assignment
 from evoforge.errors import BudgetSpentError, UsageError
-from evoforge.llm import Caps, Ledger, LiteLLMClient, Metered, ModelSpec, Reply, Request, ScriptedClient, Usage
+from evoforge.llm import Caps, Ledger, LiteLLMClient, Metered, ModelSpec, Reply, Request, ScriptedClient, Usage, call_of
 from evoforge.prompts import Brief, KernelBrief, PromptPool, Send, TaskBrief
 from evoforge.testing.model_server import Answer, ModelServer, fault, good, truncated
 
@@ -78,11 +78,58 @@ def test_a_model_whose_context_a_prompt_exceeds_gets_shorter_ones() -> None:
     assert found.proposal is not None and desk.models == (FREE.model,)
     assert sizes[1] < 0.7 * sizes[0] and len(notices) == 1 and "8192 at most" in notices[0]
     call = Call(0, "invent", FREE.model, "x" * 64, "s" * 3000, "u", "", Outcome.TOO_LONG, "", 0, 0, 0, 0.0, 0.0)
-    again = Desk(ScriptedClient(answer), [FREE], tokens=10**6, send=Send(), at_once=1, past=[call])
+    brief = replace(FREE, max_tokens=100)
+    again = Desk(ScriptedClient(answer), [brief], tokens=10**6, send=Send(), at_once=1, past=[call])
     assert 0 < again.room(FREE.model) < 3000
     with pytest.raises(UsageError, match="give it more context"):
         again.submit(0, wide, PROMPT, FREE.model)
     again.close()
+
+
+def test_a_context_that_replies_take_up_gets_shorter_ones() -> None:
+    """A prompt shorter than the reply that it may get is not what is too long. A round's refusals count once."""
+    context = 6000
+
+    def answer(request: Request) -> str | Reply:
+        if len(request.system + request.user) // 3 + request.max_tokens > context:
+            return Reply("", Outcome.TOO_LONG, Usage(), 0.0, 0.0, request.model, f"{context} at most")
+        return KERNEL
+
+    client, notices = ScriptedClient(answer), list[str]()
+    desk = Desk(client, [FREE], tokens=24000, send=Send(), at_once=2, notice=notices.append)
+    for start in (0, 2):
+        for ticket in (start, start + 1):
+            desk.submit(ticket, question(f"x = {ticket}"), PROMPT, FREE.model)
+        found = desk.collect()
+    desk.close()
+    assert all(one.proposal is not None for one in found) and desk.room(FREE.model) == 24000
+    assert [request.max_tokens for request in client.requests] == [8192, 8192, 4096, 4096]
+    assert notices == [f"{FREE.model} is asked for replies of at most 4096 tokens from now on: 6000 at most"]
+    past = [call_of(request, client.complete(request)) for request in client.requests]
+    again = Desk(client, [FREE], tokens=24000, send=Send(), at_once=1, past=past)
+    again.submit(4, question("x = 4"), PROMPT, FREE.model)
+    again.collect()
+    again.close()
+    assert client.requests[-1].max_tokens == 4096 and again.room(FREE.model) == 24000
+
+
+def test_a_context_that_held_more_before_is_too_short_when_it_says_so_twice() -> None:
+    """Behind one name there may be several servers."""
+    says = [True, False, True, False, False]
+
+    def answer(request: Request) -> str | Reply:
+        if says[request.ticket or 0]:
+            return Reply(KERNEL, Outcome.OK, Usage(900, 0, 50), 0.0, 0.0, request.model)
+        return Reply("", Outcome.TOO_LONG, Usage(), 0.0, 0.0, request.model, "8192 at most")
+
+    client, notices = ScriptedClient(answer), list[str]()
+    desk = Desk(client, [replace(FREE, max_tokens=50)], tokens=24000, send=Send(), at_once=1, notice=notices.append)
+    for ticket in range(len(says)):
+        assert not notices and desk.room(FREE.model) == 24000
+        desk.submit(ticket, question(), PROMPT, FREE.model)
+        desk.collect()
+    desk.close()
+    assert len(notices) == 1 and "8192 at most" in notices[0] and desk.room(FREE.model) < 24000
 
 
 def test_a_model_that_nobody_hears_of_rests_longer_and_longer() -> None:

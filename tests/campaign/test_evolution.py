@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from evoforge.campaign._desk import Desk
 from evoforge.campaign._evolution import Evolution
 from evoforge.core import Outcome
@@ -51,7 +53,8 @@ def test_a_rewriting_too_long_for_a_model_shortens_its_prompts() -> None:
     pool, evolution = PromptPool.default("cpp"), Evolution(every=1, seed=1, usd_per_s=1e-4, active=8)
     long = Reply("", Outcome.TOO_LONG, Usage(), 0.0, 0.0, SPEC.model, "2048 at most")
     client, notices = ScriptedClient(lambda request: long), list[str]()
-    desk = Desk(client, [SPEC], tokens=24000, send=Send(), at_once=2, notice=notices.append)
+    brief = replace(SPEC, max_tokens=100)
+    desk = Desk(client, [brief], tokens=24000, send=Send(), at_once=2, notice=notices.append)
     for told in range(1, 4):
         evolution.told = told
         assert evolution.due(pool, desk) == ([], [])

@@ -468,6 +468,7 @@ def test_a_note_of_what_was_gained_gives_no_reason_of_another_point() -> None:
 
 def test_what_is_too_long_for_one_model_is_asked_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     small, wide = (ModelSpec(f"openai/{name}", usd_per_mtok_in=0.0, usd_per_mtok_out=0.0) for name in ("small", "wide"))
+    small = replace(small, max_tokens=1)
     short = Call(None, "invent", small.model, "x" * 64, "s", "u", "", CallOutcome.TOO_LONG, "", 0, 0, 0, 0.0, 0.0)
     client = ScriptedClient(lambda request: "I would rather not.")
     loop, watcher = made(9, frozenset({CELL}), None, workers=4)

@@ -492,7 +492,7 @@ def test_what_does_not_go_together_is_said_before_anything_runs(
 def test_a_resumed_campaign_knows_how_long_was_too_long(task: Path) -> None:
     with ModelServer(moods()) as server, open_store("memory://") as store:
         make_campaign(store, "c")
-        long = a_call(model="openai/scripted", system="s" * 3000, outcome=Outcome.TOO_LONG)
+        long = a_call(model="openai/scripted", system="s" * 9000, outcome=Outcome.TOO_LONG)
         store.record_call("c", long)
         desk = desk_of("c", config(task, server), store, None, False, math.inf, notice=print, phase=print)
         assert desk is not None and 300 < desk.room(long.model) < 3000

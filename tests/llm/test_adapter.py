@@ -331,6 +331,27 @@ def test_a_template_without_a_system_message_gets_one_message(said: str, status:
         assert server.requests[-1]["messages"] == [{"role": "user", "content": f"{SYSTEM}\n\n{USER}"}]
 
 
+def test_a_server_that_wants_to_be_asked_otherwise_is_from_then_on() -> None:
+    def answer(body: Any) -> Answer:
+        if "max_tokens" in body:
+            return fault(400, "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.")
+        if "temperature" in body:
+            return fault(400, "'temperature' does not support 0.7 with this model. Only the default (1) is supported.")
+        if not body.get("stream"):
+            return fault(400, "This model only support stream mode, please enable the stream parameter.")
+        return garbage('data: {"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n')
+
+    with ModelServer(answer) as server:
+        model = spec(server)
+        client = LiteLLMClient([model], sleep=lambda seconds: None, environ=ENVIRON)
+        for attempt, retries in enumerate((3, 0)):
+            reply = client.complete(model.request(SYSTEM, USER, "improve", attempt=attempt))
+            assert (reply.text, reply.outcome, reply.retries) == ("x", Outcome.OK, retries)
+            assert reply.unsure_tokens == 0
+        assert server.books.calls == 5 and server.requests[-1]["max_completion_tokens"] == model.max_tokens
+        assert server.requests[-1]["messages"] == server.requests[0]["messages"]
+
+
 def test_a_template_that_takes_neither_rejects() -> None:
     for attempts in (1, 5):
         asked = Asked([fault(400, ALTERNATE)], attempts=attempts)
@@ -443,6 +464,14 @@ def test_counts_that_cannot_be_are_not_believed(usage: str) -> None:
     assert 0 < reply.usd + reply.unsure_usd < 0.01
     assert reply.usage.prompt_tokens >= 0
     assert reply.usage.completion_tokens == 2 and "estimated" in reply.reason
+
+
+def test_a_count_that_a_reply_has_characters_for_is_believed() -> None:
+    """A server that stops at no limit is paid for what it wrote, though that is more than any model may write."""
+    usage = {"prompt_tokens": 9, "completion_tokens": 150_000, "total_tokens": 150_009}
+    choice = {"index": 0, "message": {"role": "assistant", "content": "x" * 600_000}, "finish_reason": "stop"}
+    reply = Asked([garbage(json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}))]).reply
+    assert (reply.outcome, reply.usage, reply.reason) == (Outcome.TRUNCATED, Usage(9, 0, 150_000), "")
 
 
 def test_what_a_server_bills_beyond_the_limit_is_booked() -> None:

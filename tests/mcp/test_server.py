@@ -152,6 +152,7 @@ def test_what_lies_outside_is_refused_in_one_sentence(prepared: Any, tmp_path: P
         assert "at most 4000000 bytes" in await refused(
             client, "tell", campaign="agent", ticket=ticket, file="large.cpp"
         )
+        assert len(await refused(client, "tell", campaign="agent", ticket=ticket, file=prepared.right * 9)) < 300
         assert "invent" in await refused(client, "ask", campaign="agent", emitter="rm -rf")
         assert "ticket" in await refused(client, "tell", campaign="agent", ticket="many", answer="x")
         assert "ticket" in await refused(client, "tell", campaign="agent", ticket=-1, answer="x")
