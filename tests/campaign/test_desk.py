@@ -105,7 +105,7 @@ def test_a_context_that_replies_take_up_gets_shorter_ones() -> None:
     assert all(one.proposal is not None for one in found) and desk.room(FREE.model) == 24000
     assert [request.max_tokens for request in client.requests] == [8192, 8192, 4096, 4096]
     assert notices == [f"{FREE.model} is asked for replies of at most 4096 tokens from now on: 6000 at most"]
-    past = [call_of(request, client.complete(request)) for request in client.requests]
+    past = [call_of(request, client.complete(request)) for request in tuple(client.requests)]
     again = Desk(client, [FREE], tokens=24000, send=Send(), at_once=1, past=past)
     again.submit(4, question("x = 4"), PROMPT, FREE.model)
     again.collect()
