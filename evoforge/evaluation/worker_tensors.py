@@ -147,9 +147,8 @@ def drawn(tensor: torch.Tensor, family: str, generator: torch.Generator) -> torc
     """
     family, _, domain = family.partition(" ")
     if family == "masks":
-        return (
-            tensor ^ (torch.rand(tensor.shape, generator=generator) < 1 / 8) if tensor.dtype == torch.bool else tensor
-        )
+        turned = torch.rand(tensor.shape, generator=generator) < 1 / 8
+        return tensor ^ turned if tensor.dtype == torch.bool else tensor
     if family == "given" or not tensor.is_floating_point():
         return tensor
     value = _of_family(tensor, family, generator)
